@@ -1,0 +1,1 @@
+"""Role workers: what a worker process hosts. Built from contracts; engines are found by name."""
