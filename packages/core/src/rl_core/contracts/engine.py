@@ -1,0 +1,237 @@
+"""The training engine contract: one role's model on one worker process.
+
+An engine is SPMD: every worker of the group builds one and calls the same methods in the same order. What a rank
+holds of the model (a shard, a pipeline stage, a slice of the vocabulary) is its own business; the contract speaks
+about whole sequences and whole tensors.
+
+Three promises every engine keeps, whatever it is made of:
+
+1.  *Gradients are sums.* What ``optimizer_step`` applies is the sum over all ranks and micro-batches of the
+    gradient of the scalar that the loss function returned, each sequence counted once. Loss functions divide by
+    the totals of the whole mini-batch, so an engine never averages.
+2.  *Ranks may get unequal work*, zero rows included, and still meet in every collective.
+3.  *Only collecting ranks answer* (``dispatch_info().is_collect``): one for each data-parallel rank; the others
+    return None.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rl_core.contracts.weights import WeightBucket, WeightManifest, WeightStream
+
+if TYPE_CHECKING:
+    from rl_dataproto import DataProto
+    from torch import Tensor
+
+    from rl_core.metrics import Metric
+    from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
+
+
+class EngineRole(StrEnum):
+    """What the model is for."""
+
+    POLICY = "policy"
+    VALUE = "value"
+    REFERENCE = "reference"
+    REWARD = "reward"
+
+
+class EngineState(StrEnum):
+    """What of a training engine can leave the device."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """A role's configuration in the engine's terms, the same for actor, critic, reference and reward model.
+
+    Attributes:
+        micro_batch_size: sequences in one forward/backward; None when a token budget is used.
+        max_tokens: token budget of one forward/backward; None when ``micro_batch_size`` is used.
+        forward_micro_batch_size: sequences in one forward without backward; None for a token budget.
+        forward_max_tokens: token budget of one forward without backward.
+        grad_clip: largest gradient norm over all ranks; None does not clip.
+        optim: the role's ``optim`` section; None for a role that is never trained.
+        total_training_steps: trainer steps of the run, for schedules; None when unknown.
+        temperature: divides the logits before log-probs and entropy are taken.
+        seed: of everything random in the engine.
+        plugin: the plugin's own section (its config dataclass), mounted under its ``config_key``.
+    """
+
+    micro_batch_size: int | None = None
+    max_tokens: int | None = None
+    forward_micro_batch_size: int | None = None
+    forward_max_tokens: int | None = None
+    grad_clip: float | None = None
+    optim: Any = None
+    total_training_steps: int | None = None
+    temperature: float = 1.0
+    seed: int = 1
+    plugin: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOutputs:
+    """Per-token results of one micro-batch, as a loss function sees them; never logits.
+
+    Every tensor is ``[B, T]``, T the longest response of the micro-batch, right-padded; what stands in padding is
+    unspecified. An output that the loss function did not ask for is None.
+
+    Attributes:
+        response_mask: bool, True where the policy emitted the token.
+        log_probs: log-probability of each response token under the policy, temperature applied.
+        entropy: entropy of the distribution each response token was drawn from, in nats.
+        values: critic estimate before each response token is emitted.
+    """
+
+    response_mask: Tensor
+    log_probs: Tensor | None = None
+    entropy: Tensor | None = None
+    values: Tensor | None = None
+
+
+class LossFunction(Protocol):
+    """Turns per-token outputs of one micro-batch into its share of the loss.
+
+    Called where the outputs are: on the last pipeline stage, on every rank of a tensor-parallel group. It must not
+    communicate. Shares add up: over any cut of the mini-batch their sum is the same number.
+    """
+
+    outputs: frozenset[str]
+    """Which of ``log_probs``, ``entropy``, ``values`` it needs."""
+
+    def __call__(self, outputs: TokenOutputs, micro_batch: DataProto) -> tuple[Tensor, Mapping[str, Metric]]:
+        """The scalar share with its graph, and metrics of the micro-batch (shares too)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One optimizer step.
+
+    Attributes:
+        grad_norm: L2 norm over all parameters and ranks, before clipping.
+        skipped: True when the norm was not finite: gradients dropped, weights and optimizer state unchanged.
+        learning_rate: the rate that was (or would have been) applied.
+    """
+
+    grad_norm: float
+    skipped: bool
+    learning_rate: float
+
+
+class TrainingEngine(ABC):
+    """One role's model on one worker process. Built by name: ``<role>.strategy``.
+
+    Batches carry jagged columns: ``input_ids`` (prompt and response), ``responses`` and ``response_mask``; results
+    are jagged like ``responses``. Rows come back in the order they came in, however they were packed.
+    """
+
+    def __init__(self, role: EngineRole, model: Any, config: EngineConfig, context: WorkerContext) -> None:
+        """Store the arguments; nothing is allocated before ``initialize``.
+
+        Args:
+            role: what the model is for.
+            model: the ``model`` section (path and so on).
+            config: the role's configuration in engine terms.
+            context: rank, device and collective of this worker.
+        """
+        self.role = role
+        self.model_config = model
+        self.config = config
+        self.context = context
+
+    @abstractmethod
+    def initialize(self) -> None:
+        """Load the weights, build optimizer and schedule. Collective."""
+
+    @abstractmethod
+    def dispatch_info(self) -> DispatchInfo:
+        """Which share of the data this rank gets, and whether it answers."""
+
+    @abstractmethod
+    def forward(self, batch: DataProto, outputs: Collection[str]) -> DataProto | None:
+        """Per-token results without gradients.
+
+        Args:
+            batch: this rank's rows, possibly none.
+            outputs: any of ``log_probs``, ``entropy``, ``values``.
+
+        Returns:
+            A DataProto with the asked columns, jagged like ``responses``, float32 (float64 if the model is), rows in
+            input order; None on a rank that does not collect.
+        """
+
+    @abstractmethod
+    def forward_backward(self, batch: DataProto, loss_fn: LossFunction) -> Mapping[str, Metric] | None:
+        """Add the gradient of one mini-batch's share to what is accumulated.
+
+        Cuts ``batch`` into micro-batches as configured and calls ``loss_fn`` once for each.
+
+        Returns:
+            The loss function's metrics added up over micro-batches, with the loss itself under ``loss``; None on a
+            rank that does not collect.
+        """
+
+    @abstractmethod
+    def optimizer_step(self) -> StepResult:
+        """Clip, apply and clear the accumulated gradients. Collective; every rank returns the same."""
+
+    @abstractmethod
+    def lr_scheduler_step(self) -> float:
+        """Advance the schedule by one trainer step; the new learning rate."""
+
+    @abstractmethod
+    def weight_manifest(self, stream: WeightStream = "weights") -> WeightManifest:
+        """Every tensor of ``stream`` in sending order; the same on every rank. No communication."""
+
+    @abstractmethod
+    def named_weights(self, bucket_bytes: int, stream: WeightStream = "weights") -> Iterator[WeightBucket]:
+        """The tensors of ``weight_manifest(stream)`` in its order, whole, in buckets. Collective.
+
+        Every rank yields the same buckets, tied entries left out. A tensor is valid until the next bucket is asked for.
+        """
+
+    @abstractmethod
+    def offload(self, states: Collection[EngineState]) -> None:
+        """Move ``states`` off the device; what is not there is ignored. Values survive exactly."""
+
+    @abstractmethod
+    def onload(self, states: Collection[EngineState]) -> None:
+        """Bring ``states`` back to the device; what is there already is ignored."""
+
+    @abstractmethod
+    def resident(self) -> frozenset[EngineState]:
+        """What is on the device now."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write weights, optimizer, schedule and RNG below ``directory``. Collective; the caller makes it atomic."""
+
+    @abstractmethod
+    def load(self, directory: Path) -> None:
+        """Take over what ``save`` wrote, from any number of ranks. Collective.
+
+        Raises:
+            CheckpointError: the files belong to another model, or are incomplete.
+        """
+
+    @abstractmethod
+    def export_hf(self, directory: Path) -> None:
+        """Write the model as a Hugging Face checkpoint. Collective; rank 0 writes."""
+
+    def disable_adapter(self) -> AbstractContextManager[None]:
+        """Run as the base model: how a LoRA policy is its own reference. Without an adapter, nothing changes."""
+        return nullcontext()
+
+    def close(self) -> None:  # noqa: B027 - many engines hold nothing
+        """Give back what the engine holds. Called once, also after a failure."""

@@ -1,0 +1,61 @@
+"""Rows of a data file: JSON lines, JSON or parquet, by suffix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_core.errors import DataError
+
+Row = dict[str, Any]
+
+
+def read_rows(files: str | Sequence[str]) -> list[Row]:
+    """All rows of all files, in order.
+
+    Raises:
+        DataError: a file is missing, has another suffix, holds something else than records, or all are empty.
+    """
+    paths = [files] if isinstance(files, str) else list(files)
+    rows = [row for path in paths for row in _read(Path(path).expanduser())]
+    if not rows:
+        msg = f"no rows in {', '.join(map(str, paths)) or 'an empty list of files'}: nothing to train on"
+        raise DataError(msg)
+    return rows
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.is_file():
+        nearby = sorted(item.name for item in path.parent.glob("*") if item.is_file()) if path.parent.is_dir() else []
+        msg = f"data file {path} does not exist; " + (
+            f"its folder holds {', '.join(nearby[:10]) or 'no files'}"
+            if path.parent.is_dir()
+            else "nor does its folder"
+        )
+        raise DataError(msg)
+    if path.suffix == ".jsonl":
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    elif path.suffix == ".json":
+        rows = _parse(path.read_text(encoding="utf-8"), str(path))
+    elif path.suffix == ".parquet":
+        import pyarrow.parquet  # noqa: PLC0415 - only parquet files need it
+
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    else:
+        msg = f"data file {path} ends in {path.suffix!r}; known are .jsonl, .json and .parquet"
+        raise DataError(msg)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        msg = f"{path} must hold records (one object a row)"
+        raise DataError(msg)
+    return rows
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        msg = f"{where} is not valid JSON: {error}"
+        raise DataError(msg) from error

@@ -1,0 +1,86 @@
+"""Draws batches of rows in an order that depends on the seed and the epoch alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rl_core.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class PromptLoader:
+    """Batches over several epochs; ``Stateful``. An incomplete last batch of an epoch is dropped."""
+
+    def __init__(
+        self, dataset: Sequence[dict[str, Any]], *, batch_size: int, epochs: int, shuffle: bool, seed: int
+    ) -> None:
+        """Store the arguments.
+
+        Raises:
+            ConfigError: the data set has fewer rows than one batch.
+        """
+        if len(dataset) < batch_size:
+            msg = (
+                f"data.train_batch_size is {batch_size}, but the data set has only {len(dataset)} prompts: "
+                "lower it or add data"
+            )
+            raise ConfigError(msg)
+        self._dataset = dataset
+        self._batch_size = batch_size
+        self._epochs = epochs
+        self._shuffle = shuffle
+        self._seed = seed
+        self._num_drawn = 0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Whole batches of one pass."""
+        return len(self._dataset) // self._batch_size
+
+    def __len__(self) -> int:
+        """Batches of all epochs."""
+        return self.batches_per_epoch * self._epochs
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the next batch, from 0."""
+        return self._num_drawn // self.batches_per_epoch
+
+    def next(self) -> list[dict[str, Any]]:
+        """The next batch.
+
+        Raises:
+            StopIteration: all epochs are over.
+        """
+        if self._num_drawn >= len(self):
+            raise StopIteration
+        epoch, batch = divmod(self._num_drawn, self.batches_per_epoch)
+        order = np.arange(len(self._dataset))
+        if self._shuffle:
+            order = np.random.default_rng([self._seed, epoch]).permutation(order)
+        chosen = order[batch * self._batch_size : (batch + 1) * self._batch_size]
+        self._num_drawn += 1
+        return [self._dataset[int(row)] for row in chosen]
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many batches were drawn, and from what."""
+        return {"num_drawn": self._num_drawn, "num_rows": len(self._dataset), "batch_size": self._batch_size}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on after the batches that were drawn.
+
+        Raises:
+            CheckpointError: the data set or the batch size is another one.
+        """
+        for key, now in (("num_rows", len(self._dataset)), ("batch_size", self._batch_size)):
+            if state[key] != now:
+                msg = (
+                    f"the checkpoint was written with {key}={state[key]}, this run has {now}: the order of prompts "
+                    "would differ. Resume with the same data, or start anew with trainer.resume_mode=disable."
+                )
+                raise CheckpointError(msg)
+        self._num_drawn = state["num_drawn"]

@@ -1,0 +1,71 @@
+"""The generic mover: any training engine to any generation engine, one bucket of whole tensors at a time.
+
+Every rank sees the whole stream and hands it to the sinks beside it, which keep what they need. Faster movers
+(``rl-resharding``) replace ``move`` only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from rl_core.contracts.resharding import Resharding
+from rl_core.contracts.rollout import WeightSink
+from rl_core.contracts.weights import SyncReport
+from rl_core.errors import WeightSyncError
+from rl_core.resharding.digest import add_to_digest
+
+
+class GenericResharding(Resharding):
+    """Moves whole tensors through every rank; needs nothing of either engine beyond its contract."""
+
+    def move(self, version: int) -> SyncReport:
+        """Send all weights as ``version``; see ``Resharding.move``."""
+        started = time.perf_counter()
+        manifest = self.engine.weight_manifest()
+        sinks = self.rollout.weight_sinks()
+
+        # Nobody may enter the engine's collectives while a peer has already refused.
+        self._agree(sinks, self._each(sinks, lambda sink: sink.begin(version, manifest)))
+
+        digest: dict[str, int] = {}
+        num_tensors = num_bytes = 0
+        error: str | None = None
+        for bucket in self.engine.named_weights(self.bucket_bytes):
+            add_to_digest(digest, bucket.slices)
+            num_tensors += len(bucket.slices)
+            num_bytes += sum(part.tensor.numel() * part.tensor.element_size() for part in bucket.slices)
+            # A rank whose sink failed still drains the stream: its peers are in the same collectives.
+            if error is None:
+                error = self._each(sinks, lambda sink, bucket=bucket: sink.put(bucket))
+        self._agree(sinks, error)
+        self._agree(sinks, self._each(sinks, lambda sink: sink.end(digest)))
+        return SyncReport(
+            version=version,
+            num_tensors=num_tensors,
+            num_bytes=num_bytes * len(sinks),
+            seconds=time.perf_counter() - started,
+        )
+
+    def _each(
+        self, sinks: Mapping[int, WeightSink], call: Callable[[WeightSink], Coroutine[Any, Any, None]]
+    ) -> str | None:
+        """Run ``call`` on every sink of this rank; the first error as text, so that peers can be told."""
+        for rank, sink in sinks.items():
+            try:
+                self.run(call(sink))
+            except Exception as error:  # told to every rank and raised by _agree
+                return f"rank {self.context.rank}, sink {rank}: {error}"
+        return None
+
+    def _agree(self, sinks: Mapping[int, WeightSink], error: str | None) -> None:
+        """Exchange errors; if any rank has one, abort every sink and raise on every rank."""
+        errors = [text for text in self.context.collective.all_gather_object(error) if text is not None]
+        if not errors:
+            return
+        reason = "; ".join(errors)
+        for sink in sinks.values():
+            self.run(sink.abort(reason))
+        msg = f"the weights did not reach the generator: {reason}"
+        raise WeightSyncError(msg)

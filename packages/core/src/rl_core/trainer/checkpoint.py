@@ -1,0 +1,199 @@
+"""Checkpoints on disk: whole or not there at all.
+
+::
+
+    <run folder>/global_step_40/{actor,critic}/      written by the workers
+    <run folder>/global_step_40/trainer_state.json   sampler, controllers, counters
+    <run folder>/global_step_40/checkpoint.json      written last: what this is; its presence makes the folder complete
+    <run folder>/latest_checkpointed_iteration.txt   for people and scripts; resuming looks at the folders themselves
+
+A checkpoint grows in a hidden folder and gets its name by one rename. Older ones are removed only after that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_core.errors import CheckpointError
+from rl_core.trainer.tracking import to_json
+
+POINTER = "latest_checkpointed_iteration.txt"
+_MARKER = "checkpoint.json"
+_STATE = "trainer_state.json"
+_FOLDER = re.compile(r"global_step_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint.
+
+    Attributes:
+        path: its folder.
+        step: global step after which it was written.
+        identity: what it belongs to, as given to ``save``.
+    """
+
+    path: Path
+    step: int
+    identity: Mapping[str, Any]
+
+    def trainer_state(self) -> dict[str, Any]:
+        """The controller's state."""
+        state: dict[str, Any] = json.loads((self.path / _STATE).read_text(encoding="utf-8"))
+        return state
+
+
+class CheckpointStore:
+    """The checkpoints of one run folder."""
+
+    def __init__(self, folder: str | Path, *, max_to_keep: int | None = None) -> None:
+        """Store the arguments.
+
+        Args:
+            folder: the run folder; made when the first checkpoint is saved.
+            max_to_keep: newest complete checkpoints that are kept; None keeps all.
+        """
+        self.folder = Path(folder).expanduser()
+        self._max_to_keep = max_to_keep
+
+    def save(
+        self,
+        step: int,
+        write: Callable[[Path], None],
+        state: Mapping[str, Any],
+        identity: Mapping[str, Any],
+    ) -> Checkpoint:
+        """Write a checkpoint, make it visible, then remove what is too old.
+
+        Args:
+            step: global step.
+            write: fills the given folder; whatever it raises leaves older checkpoints as they were.
+            state: the controller's state as plain data.
+            identity: what the checkpoint belongs to; see ``require_identity``.
+
+        Raises:
+            CheckpointError: the disk refused; says where, why, and how much room is left.
+        """
+        final = self.folder / f"global_step_{step}"
+        partial = self.folder / f".global_step_{step}.partial"
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            write(partial)
+            _write_synced(partial / _STATE, to_json(state))
+            _write_synced(partial / _MARKER, to_json({"step": step, "identity": dict(identity)}))
+            replaced = self.folder / f".global_step_{step}.replaced"
+            if final.exists():
+                final.rename(replaced)
+            partial.rename(final)
+            shutil.rmtree(replaced, ignore_errors=True)
+            _sync_folder(self.folder)
+            self._point_to(step)
+        except OSError as error:
+            msg = f"checkpoint of step {step} could not be written below {self.folder}: {error} ({_free_space(self.folder)})"
+            raise CheckpointError(msg) from error
+        self._rotate()
+        return Checkpoint(final, step, dict(identity))
+
+    def all(self) -> list[Checkpoint]:
+        """Complete checkpoints, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [read_checkpoint(path) for path in self.folder.iterdir() if _FOLDER.fullmatch(path.name)]
+        return sorted((item for item in found if item is not None), key=lambda item: item.step)
+
+    def latest(self) -> Checkpoint | None:
+        """The newest complete checkpoint, whatever the pointer says: it may be older if its write failed."""
+        complete = self.all()
+        return complete[-1] if complete else None
+
+    def _point_to(self, step: int) -> None:
+        temporary = self.folder / f".{POINTER}.partial"
+        _write_synced(temporary, f"{step}\n")
+        temporary.replace(self.folder / POINTER)
+
+    def _rotate(self) -> None:
+        if self._max_to_keep is None:
+            return
+        for old in self.all()[: -self._max_to_keep]:
+            # Without its marker it is no checkpoint any more, even if the removal is interrupted.
+            (old.path / _MARKER).unlink()
+            shutil.rmtree(old.path)
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint in ``path``, or None if it is not complete."""
+    marker = path / _MARKER
+    if not marker.is_file():
+        return None
+    content = json.loads(marker.read_text(encoding="utf-8"))
+    return Checkpoint(path, content["step"], content["identity"])
+
+
+def checkpoint_to_resume(folder: str | Path, mode: str, path: str | None) -> Checkpoint | None:
+    """Where to go on, as ``trainer.resume_mode`` and ``resume_from_path`` say; None starts anew.
+
+    Raises:
+        CheckpointError: ``resume_path`` without a path, or with one that holds no complete checkpoint.
+    """
+    if mode == "disable":
+        return None
+    if mode == "auto":
+        return CheckpointStore(folder).latest()
+    if path is None:
+        msg = "trainer.resume_mode=resume_path needs trainer.resume_from_path (a folder global_step_N)"
+        raise CheckpointError(msg)
+    found = read_checkpoint(Path(path).expanduser())
+    if found is None:
+        parent = Path(path).expanduser().parent
+        complete = ", ".join(item.path.name for item in CheckpointStore(parent).all()) or "none"
+        msg = f"trainer.resume_from_path is {path}, which holds no complete checkpoint; complete ones beside it: {complete}"
+        raise CheckpointError(msg)
+    return found
+
+
+def require_identity(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
+    """Refuse to go on from a checkpoint of another model or algorithm.
+
+    Raises:
+        CheckpointError: names every difference.
+    """
+    keys = sorted(set(checkpoint.identity) | set(identity))
+    differences = [
+        f"{key}: checkpoint {checkpoint.identity.get(key)!r}, now {identity.get(key)!r}"
+        for key in keys
+        if checkpoint.identity.get(key) != identity.get(key)
+    ]
+    if differences:
+        msg = (
+            f"{checkpoint.path} belongs to another run ({'; '.join(differences)}). Use another "
+            "trainer.experiment_name or trainer.default_local_dir, or trainer.resume_mode=disable to start anew."
+        )
+        raise CheckpointError(msg)
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _free_space(folder: Path) -> str:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return f"{shutil.disk_usage(existing).free / 2**30:.2f} GiB free"

@@ -1,0 +1,1 @@
+"""PPO and its kin: one loop, and one file for each of its lines."""

@@ -1,0 +1,59 @@
+"""Rollouts as JSON lines, one file a step: what was asked, what came, what it was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_core.trainer.tracking import to_json
+
+if TYPE_CHECKING:
+    from rl_dataproto import DataProto
+
+    from rl_core.contracts.reward import RewardResult
+
+
+def dump_rollouts(
+    folder: str | Path, step: int, batch: DataProto, results: Sequence[RewardResult], tokenizer: Any
+) -> Path:
+    """Write ``<folder>/<step>.jsonl``, whole or not at all.
+
+    Args:
+        folder: made if need be.
+        step: global step.
+        batch: jagged ``prompts`` and ``responses``, object ``uid`` and ``reward_model``.
+        results: one for each row.
+        tokenizer: decodes tokens.
+    """
+    target = Path(folder).expanduser() / f"{step}.jsonl"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        for record in rollout_records(step, batch, results, tokenizer):
+            file.write(to_json(record) + "\n")
+    partial.replace(target)
+    return target
+
+
+def rollout_records(
+    step: int, batch: DataProto, results: Sequence[RewardResult], tokenizer: Any
+) -> list[dict[str, Any]]:
+    """One record a row: ``input``, ``output``, ``gts``, ``score`` (null if missing), ``step``, ``uid``, and the extras."""
+    columns = batch.non_tensor_batch
+    prompts, responses = batch.batch["prompts"].unbind(), batch.batch["responses"].unbind()
+    return [
+        {
+            "input": tokenizer.decode(prompts[row].tolist()),
+            "output": tokenizer.decode(responses[row].tolist(), skip_special_tokens=True),
+            "gts": (columns["reward_model"][row] or {}).get("ground_truth"),
+            "score": result.score,
+            "step": step,
+            "uid": columns["uid"][row],
+            "data_source": columns["data_source"][row],
+            "finish_reason": columns["finish_reason"][row],
+            "error": result.error,
+        }
+        | dict(result.extra)
+        for row, result in enumerate(results)
+    ]

@@ -1,0 +1,89 @@
+"""Numbers of a step that the controller computes from the batch. Names are those that users of the field know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from rl_dataproto import DataProto, lengths, pad_jagged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def batch_metrics(batch: DataProto, max_response_length: int) -> dict[str, float]:
+    """Rewards, advantages, lengths, and the log-prob gap between generator and trainer.
+
+    ``critic/score`` and ``critic/rewards`` are the per-response sums of scores and of rewards after the KL penalty; they
+    bear that prefix in the field even without a critic.
+    """
+    mask = pad_jagged(batch.batch["response_mask"], 0).bool()
+    metrics: dict[str, float] = {}
+    for name, column in (("score", "token_level_scores"), ("rewards", "token_level_rewards")):
+        metrics |= _spread(f"critic/{name}", pad_jagged(batch.batch[column], 0.0).sum(dim=1))
+    for name in ("advantages", "returns", "values"):
+        if name in batch.batch.keys():  # noqa: SIM118 - a TensorDict
+            metrics |= _spread(f"critic/{name}", pad_jagged(batch.batch[name], 0.0)[mask])
+    if "values" in batch.batch.keys():  # noqa: SIM118 - a TensorDict
+        metrics |= _explained_variance(batch, mask)
+    response = lengths(batch.batch["responses"]).double()
+    metrics |= _spread("response_length", response)
+    metrics["response_length/clip_ratio"] = float((response >= max_response_length).double().mean())
+    metrics |= _spread("prompt_length", lengths(batch.batch["prompts"]).double())
+    metrics |= parity_metrics(batch)
+    return metrics
+
+
+def parity_metrics(batch: DataProto) -> dict[str, float]:
+    """How far the generator's log-probs lie from the trainer's, over trained tokens, in nats and in probability.
+
+    Empty when the generator reports none.
+    """
+    keys = set(batch.batch.keys())
+    if not {"rollout_log_probs", "old_log_probs"} <= keys:
+        return {}
+    mask = pad_jagged(batch.batch["response_mask"], 0).bool()
+    rollout = pad_jagged(batch.batch["rollout_log_probs"], 0.0)[mask].double()
+    trainer = pad_jagged(batch.batch["old_log_probs"], 0.0)[mask].double()
+    if rollout.numel() == 0:
+        return {}
+    gap, difference = (rollout - trainer).abs(), (rollout.exp() - trainer.exp()).abs()
+    return {
+        "training/logprob_gap/mean": float(gap.mean()),
+        "training/logprob_gap/max": float(gap.max()),
+        "training/rollout_probs_diff_mean": float(difference.mean()),
+        "training/rollout_probs_diff_max": float(difference.max()),
+        "training/rollout_probs_diff_std": float(difference.std(correction=0)),
+    }
+
+
+def _spread(name: str, values: Tensor) -> dict[str, float]:
+    if values.numel() == 0:
+        return {}
+    return {
+        f"{name}/mean": float(values.mean()),
+        f"{name}/max": float(values.max()),
+        f"{name}/min": float(values.min()),
+    }
+
+
+def _explained_variance(batch: DataProto, mask: Tensor) -> dict[str, float]:
+    """1 - Var(returns - values) / Var(returns) over trained tokens; nothing where the returns differ by rounding only."""
+    returns = pad_jagged(batch.batch["returns"], 0.0)[mask].double()
+    errors = returns - pad_jagged(batch.batch["values"], 0.0)[mask].double()
+    variance = returns.var(correction=0)
+    if not variance > 1e-12 * returns.square().mean():
+        return {}
+    return {"critic/vf_explained_var": float(1 - errors.var(correction=0) / variance)}
+
+
+def num_tokens(batch: DataProto) -> int:
+    """Prompt and response tokens of the batch."""
+    return int(lengths(batch.batch["input_ids"]).sum())
+
+
+def trained_tokens(batch: DataProto) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[B] int64, tokens of each row that are trained on."""
+    mask = pad_jagged(batch.batch["response_mask"], 0)
+    return torch.as_tensor(mask).sum(dim=1).numpy().astype(np.int64)

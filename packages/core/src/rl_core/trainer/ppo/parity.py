@@ -1,0 +1,48 @@
+"""Does the generator sample from the policy that is trained? Re-scoring tells, at every step.
+
+The training engine recomputes the log-probs of the sampled tokens anyway; their distance from the sampler's own is the
+cheapest proof that a weight hand-over worked, and the first sign of a drift.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rl_core.errors import WeightSyncError
+from rl_core.trainer.ppo.metrics import parity_metrics
+
+if TYPE_CHECKING:
+    from rl_dataproto import DataProto
+
+    from rl_core.config import ParityConfig
+
+
+def check_parity(batch: DataProto, limits: ParityConfig, step: int) -> dict[str, float]:
+    """The gap of this step.
+
+    Args:
+        batch: with ``rollout_log_probs`` and ``old_log_probs``.
+        limits: ``trainer.parity``.
+        step: global step, from 1; the first one checks the first hand-over.
+
+    Returns:
+        The parity metrics; empty when the generator reports no log-probs.
+
+    Raises:
+        WeightSyncError: the mean absolute gap is above its limit, or is not a number.
+    """
+    metrics = parity_metrics(batch)
+    if not metrics:
+        return metrics
+    gap = metrics["training/logprob_gap/mean"]
+    limit, key = limits.max_logprob_gap, "trainer.parity.max_logprob_gap"
+    if step == 1 and (limit is None or limits.first_sync_tolerance < limit):
+        limit, key = limits.first_sync_tolerance, "trainer.parity.first_sync_tolerance"
+    if limit is not None and not gap <= limit:
+        msg = (
+            f"step {step}: log-probs of the sampled tokens differ by {gap:.4g} nats on average between generator and "
+            f"trainer; {key} is {limit:g}. The generator samples from other weights, at another temperature, or in a much "
+            "lower precision than the trainer."
+        )
+        raise WeightSyncError(msg)
+    return metrics

@@ -1,0 +1,192 @@
+"""The reward line of the loop: collect a score for every response, leave out what has none.
+
+``NaiveRewardManager`` scores one row after the other in the controller's process: right for cheap rules, and for stepping
+through a reward function with a debugger. It cannot interrupt a function that hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from rl_dataproto import DataProto, jagged_from_rows
+
+from rl_core.contracts.reward import RewardManager, RewardResult, parse_reward
+from rl_core.errors import ConfigError, MissingRewardError
+from rl_core.metrics import Metric
+
+if TYPE_CHECKING:
+    from rl_core.config import PPOTrainerConfig
+    from rl_core.plugins import Registry
+
+RewardCallable = Callable[..., Any]
+
+
+class NaiveRewardManager(RewardManager):
+    """Scores rows one by one, here and now."""
+
+    def __init__(self, reward_function: RewardCallable, tokenizer: Any, config: PPOTrainerConfig) -> None:
+        """Store the arguments.
+
+        Args:
+            reward_function: see ``rl_core.contracts.reward``.
+            tokenizer: decodes responses.
+            config: the run's configuration.
+        """
+        self._reward_function = reward_function
+        self._tokenizer = tokenizer
+
+    def collect(self, batch: DataProto) -> list[RewardResult]:
+        """See ``RewardManager``."""
+        columns = batch.non_tensor_batch
+        extra_info = columns.get("extra_info")
+        return [
+            self._score(
+                data_source=columns["data_source"][row],
+                solution_str=self._tokenizer.decode(ids.tolist(), skip_special_tokens=True),
+                ground_truth=(columns["reward_model"][row] or {}).get("ground_truth"),
+                extra_info=None if extra_info is None else extra_info[row],
+            )
+            for row, ids in enumerate(batch.batch["responses"].unbind())
+        ]
+
+    def _score(self, **arguments: Any) -> RewardResult:
+        try:
+            value = self._reward_function(**arguments)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_awaited(value))
+        except Exception as error:  # user code: one failure is one missing reward, counted and limited below
+            return RewardResult(None, error=f"{type(error).__name__}: {error}")
+        return parse_reward(value)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def load_reward_function(config: PPOTrainerConfig, registry: Registry) -> RewardCallable:
+    """The reward function that the configuration names: a file of the user's, or a plugin's by ``data_source``.
+
+    Raises:
+        ConfigError: the file or the function in it does not exist.
+    """
+    custom = config.custom_reward_function
+    if custom.path is None:
+        return partial(_by_data_source, registry)
+    path = Path(custom.path).expanduser()
+    if not path.is_file():
+        msg = f"custom_reward_function.path is {path}: no such file"
+        raise ConfigError(msg)
+    spec = importlib.util.spec_from_file_location("rl_custom_reward_function", path)
+    if spec is None or spec.loader is None:
+        msg = f"custom_reward_function.path is {path}: not a Python file"
+        raise ConfigError(msg)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, custom.name, None)
+    if not callable(function):
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        msg = f"custom_reward_function.name is {custom.name!r}, but {path} has no such function; it has {', '.join(names)}"
+        raise ConfigError(msg)
+    return partial(function, **custom.reward_kwargs) if custom.reward_kwargs else cast("RewardCallable", function)
+
+
+def _by_data_source(registry: Registry, *, data_source: str, **arguments: Any) -> Any:
+    return cast("RewardCallable", registry.load("reward", data_source))(data_source=data_source, **arguments)
+
+
+def attach_rewards(
+    batch: DataProto, results: Sequence[RewardResult], max_missing_fraction: float
+) -> tuple[DataProto, dict[str, Metric]]:
+    """Put scores on the last trained token; leave out rows whose reward is missing.
+
+    Args:
+        batch: jagged ``response_mask`` with a trained token in every row.
+        results: one for each row.
+        max_missing_fraction: above this share of missing rewards the run stops.
+
+    Returns:
+        The rows with a reward, with jagged float32 ``token_level_scores`` and an object column ``reward_extra/<key>`` for
+        each key of ``reward_extra_info``; and the counts.
+
+    Raises:
+        MissingRewardError: too many rewards are missing; quotes the first errors.
+    """
+    missing = [result.error for result in results if result.score is None]
+    if len(missing) > max_missing_fraction * len(results):
+        msg = (
+            f"{len(missing)} of {len(results)} rewards are missing (trainer.max_failed_reward_fraction is "
+            f"{max_missing_fraction}). First reasons: {'; '.join(sorted({str(text) for text in missing})[:3])}"
+        )
+        raise MissingRewardError(msg)
+    rows = np.array([row for row, result in enumerate(results) if result.score is not None], dtype=np.int64)
+    kept = batch.select_idxs(rows)
+    kept_results = [results[row] for row in rows]
+    scores = [
+        _outcome(mask, cast("float", result.score))
+        for mask, result in zip(kept.batch["response_mask"].unbind(), kept_results, strict=True)
+    ]
+    extra_keys = sorted({key for result in kept_results for key in result.extra})
+    scored = DataProto.from_dict(
+        tensors={"token_level_scores": jagged_from_rows(scores)},
+        non_tensors={
+            f"reward_extra/{key}": np.array([result.extra.get(key) for result in kept_results], dtype=object)
+            for key in extra_keys
+        },
+    )
+    return kept.union(scored), {"reward/missing": Metric(len(missing), "sum")} | _extra_metrics(kept_results)
+
+
+def _outcome(mask: torch.Tensor, score: float) -> torch.Tensor:
+    """[T] float32: ``score`` on the last token that the policy emitted, 0.0 elsewhere."""
+    column = torch.zeros(len(mask), dtype=torch.float32)
+    column[mask.nonzero()[-1]] = score
+    return column
+
+
+def _extra_metrics(results: Sequence[RewardResult]) -> dict[str, Metric]:
+    numbers: dict[str, list[float]] = {}
+    for result in results:
+        for key, value in result.extra.items():
+            if isinstance(value, bool | int | float | np.number):
+                numbers.setdefault(key, []).append(float(value))
+    return {
+        f"reward_extra/{key}/mean": Metric(float(np.mean(values)), "mean", count=len(values))
+        for key, values in numbers.items()
+    }
+
+
+def reward_manager(config: PPOTrainerConfig, tokenizer: Any, registry: Registry) -> RewardManager:
+    """The configured reward manager with the configured function."""
+    manager_class = cast(
+        "Callable[..., RewardManager]", registry.load("reward_manager", config.reward_model.reward_manager)
+    )
+    return manager_class(load_reward_function(config, registry), tokenizer, config)
+
+
+def check_data_sources(sources: Mapping[str, int], registry: Registry) -> None:
+    """Every ``data_source`` of the data must have a reward, found before a model is loaded.
+
+    Args:
+        sources: data source -> first row that has it.
+        registry: knows the installed rewards.
+
+    Raises:
+        ConfigError: one is unknown: names it, its row, and what is installed.
+    """
+    known = registry.names("reward")
+    for source, row in sources.items():
+        if source not in known:
+            msg = (
+                f"row {row} has data_source {source!r}, for which no reward is installed. Installed: "
+                f"{', '.join(known) or 'none'}. Name a function of your own with custom_reward_function.path, or "
+                "install a package that scores it."
+            )
+            raise ConfigError(msg)

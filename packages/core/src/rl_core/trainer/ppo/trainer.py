@@ -1,0 +1,188 @@
+"""The single controller: a plain Python loop over worker groups. It holds no weights and does almost no math."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from rl_core.algorithms.kl_controller import build_kl_controller
+from rl_core.contracts.mini_batch import PLAN_KEY
+from rl_core.data.loader import PromptLoader
+from rl_core.data.prompts import PromptDataset
+from rl_core.trainer.ppo.advantage import compute_advantage
+from rl_core.trainer.ppo.dumps import dump_rollouts
+from rl_core.trainer.ppo.metrics import trained_tokens
+from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
+from rl_core.trainer.ppo.parity import check_parity
+from rl_core.trainer.ppo.resume import load_checkpoint, save_checkpoint
+from rl_core.trainer.ppo.reward import attach_rewards, reward_manager
+from rl_core.trainer.ppo.roles import needs_critic, needs_reference
+from rl_core.trainer.ppo.step import StepLog
+from rl_core.trainer.ppo.validation import Validator
+from rl_core.trainer.tracking import Trackers
+from rl_core.workers.actor_rollout_ref import ActorRolloutRefWorker
+from rl_core.workers.critic import CriticWorker
+
+if TYPE_CHECKING:
+    from rl_dataproto import DataProto
+
+    from rl_core.config import PPOTrainerConfig
+    from rl_core.contracts.sampler import Sampler
+    from rl_core.plugins import Registry
+    from rl_core.runtime.choose import Runtime
+
+
+class PPOTrainer:
+    """PPO, GRPO and their kin: which one, only the configuration knows."""
+
+    def __init__(self, config: PPOTrainerConfig, tokenizer: Any, runtime: Runtime, registry: Registry) -> None:
+        """Read the data and settle the length of the run; no worker is started before ``init_workers``.
+
+        Args:
+            config: the composed configuration of the run.
+            tokenizer: of the policy.
+            runtime: starts worker groups.
+            registry: finds algorithms, sampler, rewards and trackers by name.
+        """
+        self.config = config
+        self.tokenizer = tokenizer
+        self.runtime = runtime
+        self.registry = registry
+        self.use_critic = needs_critic(config, registry)
+        self.use_reference = needs_reference(config)
+        self.kl_controller = (
+            build_kl_controller(config.algorithm.kl_ctrl) if config.algorithm.use_kl_in_reward else None
+        )
+        data = config.data
+        self.loader = PromptLoader(
+            PromptDataset(data.train_files, data, tokenizer, max_samples=data.train_max_samples),
+            batch_size=data.train_batch_size,
+            epochs=config.trainer.total_epochs,
+            shuffle=data.shuffle,
+            seed=data.seed if data.seed is not None else config.trainer.seed,
+        )
+        self.total_steps = min(len(self.loader), config.trainer.total_training_steps or len(self.loader))
+        self.val_dataset = (
+            PromptDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
+        )
+        self.reward_manager = reward_manager(config, tokenizer, registry)
+        self.trackers = Trackers.from_config(config, registry)
+        self.global_step = 0
+
+    def init_workers(self) -> None:
+        """Start one worker group for each role, load the models, and go on from a checkpoint if there is one."""
+        self.actor_rollout_wg: Any = self.runtime.worker_group(
+            "actor_rollout_ref",
+            ActorRolloutRefWorker,
+            self.config,
+            with_reference=self.use_reference,
+            total_training_steps=self.total_steps,
+        )
+        self.actor_rollout_wg.init_model()
+        self.ref_policy_wg: Any = self.actor_rollout_wg
+        if self.use_critic:
+            self.critic_wg: Any = self.runtime.worker_group(
+                "critic", CriticWorker, self.config, total_training_steps=self.total_steps
+            )
+            self.critic_wg.init_model()
+        generate = self.actor_rollout_wg.generate_sequences
+        sampler_class = cast("Any", self.registry.load("sampler", self.config.trainer.v1.trainer_mode))
+        self.sampler: Sampler = sampler_class(self.config, self.loader, generate)
+        self.validator = self.val_dataset and Validator(self.config, self.val_dataset, generate, self.reward_manager)
+        load_checkpoint(self)
+
+    def fit(self) -> None:
+        """Train to the last step. Each line of a step ships one DataProto to workers and gathers the result."""
+        config = self.config
+        if config.trainer.val_before_train and self.validator and self.global_step < self.total_steps:
+            self.trackers.log(self.global_step, self.validate())
+        while self.global_step < self.total_steps and not config.trainer.val_only:
+            self.global_step += 1
+            log = StepLog(self.global_step, self.registry)
+            with log.timer("step"):
+                with log.timer("gen"):
+                    batch = self.sampler.next()
+                log.take(batch)
+
+                with log.timer("old_log_prob"):
+                    batch = batch.union(self.actor_rollout_wg.compute_log_prob(batch))
+                log.add(check_parity(batch, config.trainer.parity, self.global_step))
+
+                if self.use_reference:
+                    with log.timer("ref"):
+                        batch = batch.union(self.ref_policy_wg.compute_ref_log_prob(batch))
+
+                if self.use_critic:
+                    with log.timer("values"):
+                        batch = batch.union(self.critic_wg.compute_values(batch))
+
+                with log.timer("reward"):
+                    batch = self._rewarded(batch, log)
+
+                with log.timer("adv"):
+                    batch, metrics = compute_advantage(batch, config.algorithm, self.kl_controller, self.registry)
+                log.merge(metrics)
+
+                if self.use_critic:
+                    with log.timer("update_critic"):
+                        log.merge(self.critic_wg.update_critic(self._planned(batch, config.critic)))
+
+                if self.global_step > config.trainer.critic_warmup:
+                    with log.timer("update_actor"):
+                        planned = self._planned(batch, config.actor_rollout_ref.actor)
+                        log.merge(self.actor_rollout_wg.update_actor(planned))
+
+                if self.validator and self._due(config.trainer.test_freq):
+                    with log.timer("testing"):
+                        log.add(self.validate())
+
+                if self._due(config.trainer.save_freq):
+                    with log.timer("save_checkpoint"):
+                        save_checkpoint(self)
+            self.trackers.log(self.global_step, log.finish(batch, config.data.max_response_length))
+
+    def validate(self) -> dict[str, float]:
+        """Answer and score the validation set; write the answers down where the configuration wants them."""
+        if self.validator is None:
+            return {}
+        metrics, batch, results = self.validator.run()
+        trainer = self.config.trainer
+        if trainer.validation_data_dir:
+            dump_rollouts(trainer.validation_data_dir, self.global_step, batch, results, self.tokenizer)
+        return metrics
+
+    def _rewarded(self, batch: DataProto, log: StepLog) -> DataProto:
+        """The batch with scores, without the rows whose reward is missing."""
+        trainer = self.config.trainer
+        results = self.reward_manager.collect(batch)
+        if trainer.rollout_data_dir:
+            dump_rollouts(trainer.rollout_data_dir, self.global_step, batch, results, self.tokenizer)
+        batch, metrics = attach_rewards(batch, results, trainer.max_failed_reward_fraction)
+        log.merge(metrics)
+        return batch
+
+    def _planned(self, batch: DataProto, role: Any) -> DataProto:
+        """The batch with the role's optimizer steps in its meta data."""
+        plan = plan_mini_batches(
+            batch.non_tensor_batch["uid"],
+            trained_tokens(batch),
+            mini_batch_size=role.ppo_mini_batch_size,
+            epochs=role.ppo_epochs,
+            shuffle=role.shuffle,
+            seed=(role.data_loader_seed, self.global_step),
+            max_response_length=self.config.data.max_response_length,
+        )
+        planned = batch.select()
+        planned.meta_info[PLAN_KEY] = plan
+        return planned
+
+    def _due(self, frequency: int) -> bool:
+        """Whether something that happens every ``frequency`` steps, and after the last one, happens now; 0 is never."""
+        if frequency == 0:
+            return False
+        return self.global_step == self.total_steps or (frequency > 0 and self.global_step % frequency == 0)
+
+    def close(self) -> None:
+        """End workers, reward processes and trackers; safe after a failure."""
+        self.reward_manager.close()
+        self.trackers.close()
+        self.runtime.shutdown()

@@ -1,0 +1,100 @@
+"""The validation line of the loop: answer the held-out prompts, score them, report and write down what came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rl_dataproto import DataProto
+
+from rl_core.contracts.rollout import SamplingParams
+from rl_core.errors import MissingRolloutError
+from rl_core.trainer.ppo.sampler import make_prompts
+from rl_core.trainer.ppo.validation_metrics import ValidationAnswer, validation_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rl_core.config import PPOTrainerConfig
+    from rl_core.contracts.reward import RewardManager, RewardResult
+    from rl_core.data.prompts import PromptDataset
+
+VALIDATION_STEP = 10**6
+"""Stands for the step in uids and seeds, so that every validation of a run draws alike and none like training."""
+
+
+class Validator:
+    """Runs the validation set through generator and reward."""
+
+    def __init__(
+        self,
+        config: PPOTrainerConfig,
+        dataset: PromptDataset,
+        generate: Callable[[DataProto], DataProto],
+        reward_manager: RewardManager,
+    ) -> None:
+        """Store the arguments.
+
+        Args:
+            config: the run's configuration.
+            dataset: validation prompts.
+            generate: ``generate_sequences`` of the actor-rollout worker group.
+            reward_manager: scores the answers.
+        """
+        self._config = config
+        self._dataset = dataset
+        self._generate = generate
+        self._reward_manager = reward_manager
+
+    def run(self) -> tuple[dict[str, float], DataProto, list[RewardResult]]:
+        """Answer every prompt ``val_kwargs.n`` times.
+
+        Returns:
+            The metrics, the batch of answers, and one reward for each of its rows. A rollout or a reward that is missing
+            is counted and left out of the statistics; it never counts as 0.
+
+        Raises:
+            MissingRolloutError: no prompt was answered at all.
+        """
+        prompts = make_prompts(
+            [self._dataset[index] for index in range(len(self._dataset))],
+            step=VALIDATION_STEP,
+            seed=self._config.trainer.seed,
+            num_samples=self._config.actor_rollout_ref.rollout.val_kwargs.n,
+            sampling=validation_sampling(self._config),
+            deadline_s=self._config.trainer.rollout_deadline_s,
+        )
+        prompts.meta_info["validate"] = True
+        outputs = self._generate(prompts)
+        errors = outputs.non_tensor_batch["rollout_error"]
+        kept = np.array([row for row, error in enumerate(errors) if error is None], dtype=np.int64)
+        if not len(kept):
+            msg = f"validation: none of {len(errors)} rollouts came; the first reason: {errors[0]}"
+            raise MissingRolloutError(msg)
+        batch = prompts.select_idxs(kept).select(meta_info_keys=[]).union(outputs.select_idxs(kept).select(meta_info_keys=[]))
+        results = self._reward_manager.collect(batch)
+        metrics = validation_metrics(_answers(batch, results))
+        metrics["val-aux/rollout/failed"] = float(len(errors) - len(kept))
+        metrics["val-aux/reward/missing"] = float(sum(result.score is None for result in results))
+        return metrics, batch, results
+
+
+def validation_sampling(config: PPOTrainerConfig) -> SamplingParams:
+    """How validation answers are drawn: greedy unless ``val_kwargs.do_sample`` is on."""
+    rollout, val = config.actor_rollout_ref.rollout, config.actor_rollout_ref.rollout.val_kwargs
+    return SamplingParams(
+        temperature=val.temperature if val.do_sample else 0.0,
+        top_p=val.top_p,
+        top_k=val.top_k,
+        max_tokens=rollout.response_length or config.data.max_response_length,
+        ignore_eos=rollout.ignore_eos,
+    )
+
+
+def _answers(batch: DataProto, results: Sequence[RewardResult]) -> list[ValidationAnswer]:
+    columns: dict[str, Any] = batch.non_tensor_batch
+    return [
+        ValidationAnswer(str(columns["data_source"][row]), columns["uid"][row], result.score, result.extra)
+        for row, result in enumerate(results)
+        if result.score is not None
+    ]

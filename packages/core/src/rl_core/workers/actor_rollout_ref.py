@@ -1,0 +1,211 @@
+"""The fused worker: policy in training, its generator, and its reference, on the same devices.
+
+They concern the same weights, so handing them over is a local move (``Resharding``) and one phase table says who has
+the memory. Built from contracts: which engines they are, only the configuration knows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rl_core.contracts.mini_batch import PLAN_KEY, MiniBatchPlan
+from rl_core.contracts.rollout import RolloutEngine
+from rl_core.contracts.weights import fingerprint
+from rl_core.metrics import Metric
+from rl_core.plugins import get_registry
+from rl_core.single_controller.base import Dispatch, DispatchInfo, Worker, WorkerContext, register
+from rl_core.single_controller.base.mesh import (
+    make_mini_batch_dispatch_fn,
+    make_nd_compute_dataproto_dispatch_fn,
+)
+from rl_core.workers.async_runner import AsyncRunner
+from rl_core.workers.build import build_actor, build_reference, build_rollout, evictable_states
+from rl_core.workers.generation import generate_rows
+from rl_core.workers.losses import PolicyLoss
+from rl_core.workers.movable import MovableEngine, MovableRollout
+from rl_core.workers.phases import Movable, Part, Phase, PhaseTable, State
+from rl_core.workers.update import run_updates
+
+if TYPE_CHECKING:
+    from rl_dataproto import DataProto
+
+    from rl_core.config import PPOTrainerConfig
+    from rl_core.contracts.engine import TrainingEngine
+    from rl_core.contracts.resharding import Resharding
+    from rl_core.contracts.weights import SyncReport
+
+
+class ActorRolloutRefWorker(Worker):
+    """One process of the actor-rollout-reference group."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        config: PPOTrainerConfig,
+        *,
+        with_reference: bool,
+        total_training_steps: int | None,
+    ) -> None:
+        """Build the engines; nothing is allocated before ``init_model``.
+
+        Args:
+            context: rank, device and collective of this worker.
+            config: the whole run's configuration.
+            with_reference: whether a KL term needs the reference policy.
+            total_training_steps: trainer steps of the run, for the learning-rate schedule.
+        """
+        super().__init__(context)
+        self.config = config
+        self.registry = get_registry()
+        self.runner = AsyncRunner(f"rollout-loop-{context.rank}")
+        self.actor: TrainingEngine = build_actor(config, total_training_steps, context, self.registry)
+        self.rollout: RolloutEngine = build_rollout(config, context, self.registry)
+        self.reference: TrainingEngine | None = None
+        if with_reference and config.actor_rollout_ref.model.lora_rank == 0:
+            self.reference = build_reference(config, context, self.registry)
+        self.phases = self._phase_table()
+        self.resharding = self._resharding()
+        self.policy_version = 0
+
+    def _phase_table(self) -> PhaseTable:
+        rollout_config = self.config.actor_rollout_ref.rollout
+        parts: dict[Part, Movable] = {
+            Part.ACTOR: MovableEngine(self.actor),
+            Part.ROLLOUT: MovableRollout(self.rollout, self.runner.run, sleep_level=2),
+        }
+        evictable: set[State] = evictable_states(Part.ACTOR, self.actor.config.plugin)
+        if self.reference is not None:
+            parts[Part.REF] = MovableEngine(self.reference)
+            evictable |= evictable_states(Part.REF, self.reference.config.plugin)
+        if rollout_config.free_cache_engine:
+            evictable |= {(Part.ROLLOUT, "weights"), (Part.ROLLOUT, "kv_cache")}
+        return PhaseTable(parts, evictable)
+
+    def _resharding(self) -> Resharding:
+        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        record = self.registry.pairing(actor.strategy, rollout.name).record
+        resharding_class = cast("type[Resharding]", self.registry.load("resharding", record.name))
+        return resharding_class(
+            self.actor,
+            self.rollout,
+            phases=self.phases,
+            run=self.runner.run,
+            context=self.context,
+            bucket_bytes=rollout.checkpoint_engine.update_weights_bucket_megabytes * 2**20,
+        )
+
+    def dispatch_info(self, mesh_name: str) -> DispatchInfo:
+        """Meshes: ``actor`` and ``ref`` (training engines), ``rollout`` (replicas)."""
+        if mesh_name == "rollout":
+            return self.rollout.dispatch_info()
+        if mesh_name == "ref" and self.reference is not None:
+            return self.reference.dispatch_info()
+        return self.actor.dispatch_info()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """Load the weights and start the generator, which sleeps until it is needed."""
+        self.actor.initialize()
+        if self.reference is not None:
+            self.reference.initialize()
+        self.runner.run(self.rollout.initialize())
+        self.phases.evict_all()
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("rollout"))
+    def generate_sequences(self, prompts: DataProto) -> DataProto | None:
+        """Sample one response for each row with the current weights.
+
+        Args:
+            prompts: jagged ``prompts``, int64 ``seed``, object ``uid``; ``meta_info["sampling"]`` and
+                ``meta_info["deadline_s"]``.
+
+        Returns:
+            Jagged ``responses``, ``input_ids``, ``response_mask``, ``rollout_log_probs`` (absent if the engine has none),
+            object ``finish_reason`` and ``rollout_error`` (None, or why the row has no response), int64
+            ``weight_version``; None on workers that do not lead a replica.
+        """
+        with self.resharding.generation(self.policy_version) as sync:
+            result = None
+            if self.rollout.dispatch_info().is_collect:
+                result = self.runner.run(generate_rows(self.rollout, prompts, self.policy_version))
+        if result is not None:
+            result.meta_info["metrics"] = _sync_metrics(sync)
+        return result
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("actor"))
+    def compute_log_prob(self, batch: DataProto) -> DataProto | None:
+        """Log-probs of the responses under the policy as it is now: ``old_log_probs`` (jagged), and ``entropy``."""
+        actor = self.config.actor_rollout_ref.actor
+        outputs = {"log_probs", "entropy"} if actor.calculate_entropy or actor.entropy_coeff else {"log_probs"}
+        with self.phases.during(Phase.LOG_PROB):
+            result = self.actor.forward(batch, outputs)
+        return None if result is None else result.rename("log_probs", "old_log_probs")
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("ref"))
+    def compute_ref_log_prob(self, batch: DataProto) -> DataProto | None:
+        """Log-probs of the responses under the frozen reference policy: ``ref_log_prob`` (jagged)."""
+        if self.reference is not None:
+            with self.phases.during(Phase.REF_LOG_PROB):
+                result = self.reference.forward(batch, {"log_probs"})
+        else:
+            with self.phases.during(Phase.LOG_PROB), self.actor.disable_adapter():
+                result = self.actor.forward(batch, {"log_probs"})
+        return None if result is None else result.rename("log_probs", "ref_log_prob")
+
+    @register(dispatch_mode=make_mini_batch_dispatch_fn("actor"))
+    def update_actor(self, batch: DataProto) -> dict[str, Metric] | None:
+        """Take the optimizer steps of the batch's mini-batch plan; metrics under ``actor/``."""
+        plan: MiniBatchPlan = batch.meta_info[PLAN_KEY]
+        config = self.config.actor_rollout_ref.actor
+        with self.phases.during(Phase.UPDATE_ACTOR):
+            report = run_updates(
+                self.actor, batch, plan, lambda totals: PolicyLoss(config, totals, self.registry), prefix="actor"
+            )
+        self.policy_version += report.num_applied
+        return report.metrics if self.actor.dispatch_info().is_collect else None
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_checkpoint(self, directory: str) -> None:
+        """Write the policy's weights, optimizer, schedule and RNG below ``directory``."""
+        with self.phases.during(Phase.CHECKPOINT):
+            self.actor.save(Path(directory))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_checkpoint(self, directory: str, policy_version: int) -> None:
+        """Take over a checkpoint; the generator's weights are stale from here on."""
+        with self.phases.during(Phase.CHECKPOINT):
+            self.actor.load(Path(directory))
+        self.policy_version = policy_version
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def export_hf(self, directory: str) -> None:
+        """Write the policy as a Hugging Face checkpoint."""
+        with self.phases.during(Phase.CHECKPOINT):
+            self.actor.export_hf(Path(directory))
+
+    @register(dispatch_mode=Dispatch.RANK_ZERO)
+    def get_policy_version(self) -> int:
+        """Optimizer steps that have changed the weights so far."""
+        return self.policy_version
+
+    @register(dispatch_mode=Dispatch.RANK_ZERO)
+    def model_fingerprint(self) -> str:
+        """A short name for the architecture: two models with equal tensor names, shapes and dtypes share it."""
+        return fingerprint(self.actor.weight_manifest())
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.runner.run(self.rollout.close())
+        self.runner.close()
+        self.actor.close()
+        if self.reference is not None:
+            self.reference.close()
+
+
+def _sync_metrics(sync: SyncReport) -> dict[str, Metric]:
+    return {
+        "timing_s/update_weights": Metric(sync.seconds, "max"),
+        "rollout/weight_version": Metric(sync.version, "max"),
+        "rollout/weight_bytes": Metric(sync.num_bytes, "sum"),
+    }

@@ -1,0 +1,145 @@
+"""What is on the device, and when: one table over all roles that share it.
+
+::
+
+                     actor                        ref      critic                     reward    rollout
+    sync_weights     parameters                                                                 weights
+    generate                                                                                    weights, cache
+    log_prob         parameters
+    ref_log_prob                                  params
+    values                                                 parameters
+    reward_model                                                                      params
+    update_critic                                          params, grads, optimizer
+    update_actor     params, grads, optimizer
+    checkpoint       parameters, optimizer                 parameters, optimizer
+
+A state that a phase does not need is *evicted* before the phase's own states are loaded, so the two never stand in
+memory together - unless the configuration lets it stay (``param_offload=False`` and the like), when it simply stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Protocol
+
+
+class Part(StrEnum):
+    """A holder of device memory."""
+
+    ACTOR = "actor"
+    REF = "ref"
+    CRITIC = "critic"
+    REWARD_MODEL = "reward_model"
+    ROLLOUT = "rollout"
+
+
+class Phase(StrEnum):
+    """What a worker is doing; the rows of the table."""
+
+    SYNC_WEIGHTS = "sync_weights"
+    GENERATE = "generate"
+    LOG_PROB = "log_prob"
+    REF_LOG_PROB = "ref_log_prob"
+    VALUES = "values"
+    REWARD_MODEL = "reward_model"
+    UPDATE_CRITIC = "update_critic"
+    UPDATE_ACTOR = "update_actor"
+    CHECKPOINT = "checkpoint"
+
+
+State = tuple[Part, str]
+"""A part and one of its ``EngineState`` or ``RolloutState`` values."""
+
+
+def _trained(part: Part) -> frozenset[State]:
+    return frozenset({(part, "parameters"), (part, "gradients"), (part, "optimizer")})
+
+
+NEEDS: Mapping[Phase, frozenset[State]] = {
+    Phase.SYNC_WEIGHTS: frozenset({(Part.ACTOR, "parameters"), (Part.ROLLOUT, "weights")}),
+    Phase.GENERATE: frozenset({(Part.ROLLOUT, "weights"), (Part.ROLLOUT, "kv_cache")}),
+    Phase.LOG_PROB: frozenset({(Part.ACTOR, "parameters")}),
+    Phase.REF_LOG_PROB: frozenset({(Part.REF, "parameters")}),
+    Phase.VALUES: frozenset({(Part.CRITIC, "parameters")}),
+    Phase.REWARD_MODEL: frozenset({(Part.REWARD_MODEL, "parameters")}),
+    Phase.UPDATE_CRITIC: _trained(Part.CRITIC),
+    Phase.UPDATE_ACTOR: _trained(Part.ACTOR),
+    Phase.CHECKPOINT: frozenset(
+        {(part, state) for part in (Part.ACTOR, Part.CRITIC) for state in ("parameters", "optimizer")}
+    ),
+}
+"""Phase -> the states it needs on the device."""
+
+
+class Movable(Protocol):
+    """Something whose states can leave the device and come back."""
+
+    def resident(self) -> frozenset[str]:
+        """States on the device now."""
+
+    def evict(self, states: Collection[str]) -> None:
+        """Take ``states`` off the device."""
+
+    def load(self, states: Collection[str]) -> None:
+        """Bring ``states`` to the device."""
+
+
+class PhaseTable:
+    """Moves the parts of one worker between phases. Knows only the parts that live on this worker."""
+
+    def __init__(self, parts: Mapping[Part, Movable], evictable: Collection[State]) -> None:
+        """Store the table's movable columns.
+
+        Args:
+            parts: the movable parts of this worker.
+            evictable: states that must leave when a phase does not need them; all others stay where they are.
+        """
+        self._parts = dict(parts)
+        self._evictable = frozenset(evictable)
+        self._phase: Phase | None = None
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase the worker is in; None between phases."""
+        return self._phase
+
+    def resident(self) -> frozenset[State]:
+        """Everything on the device now."""
+        return frozenset((part, state) for part, movable in self._parts.items() for state in movable.resident())
+
+    def enter(self, phase: str) -> None:
+        """Evict what ``phase`` does not need, then load what it needs: never the other way round."""
+        needed = NEEDS[Phase(phase)]
+        self._evict(self._evictable - needed)
+        for part, movable in self._parts.items():
+            missing = {state for owner, state in needed if owner is part} - movable.resident()
+            if missing:
+                movable.load(missing)
+        self._phase = Phase(phase)
+
+    def leave(self, phase: str) -> None:
+        """Evict what may not stay after ``phase``, so that another process on the device finds the room."""
+        self._evict(self._evictable & NEEDS[Phase(phase)])
+        self._phase = None
+
+    def evict_all(self) -> None:
+        """Evict everything that may not stay: the state between phases."""
+        self._evict(self._evictable)
+        self._phase = None
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """``enter`` before and ``leave`` after a block."""
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.leave(phase)
+
+    def _evict(self, states: Collection[State]) -> None:
+        for part, movable in self._parts.items():
+            leaving = {state for owner, state in states if owner is part} & movable.resident()
+            if leaving:
+                movable.evict(leaving)

@@ -1,0 +1,61 @@
+import pytest
+
+from rl_core.data.loader import PromptLoader
+from rl_core.errors import CheckpointError, ConfigError
+
+
+def loader(num_rows=6, **overrides):
+    options = {"batch_size": 2, "epochs": 2, "shuffle": True, "seed": 7}
+    return PromptLoader([{"id": row} for row in range(num_rows)], **(options | overrides))
+
+
+def ids(batch):
+    return [item["id"] for item in batch]
+
+
+def draw_all(source):
+    drawn = []
+    while True:
+        try:
+            drawn.append(ids(source.next()))
+        except StopIteration:
+            return drawn
+
+
+def test_every_epoch_sees_every_row_once_in_an_order_of_its_own():
+    drawn = draw_all(loader())
+
+    assert len(drawn) == 6
+    assert sorted(sum(drawn[:3], [])) == sorted(sum(drawn[3:], [])) == list(range(6))
+    assert drawn[:3] != drawn[3:]
+    assert draw_all(loader()) == drawn
+    assert draw_all(loader(seed=8)) != drawn
+
+
+@pytest.mark.parametrize("stop_after", [2, 3, 6])
+def test_b88_resume_goes_on_exactly_also_at_an_epoch_boundary(stop_after):
+    straight = draw_all(loader())
+    first = loader()
+    for _ in range(stop_after):
+        first.next()
+    second = loader()
+    second.load_state_dict(first.state_dict())
+
+    assert draw_all(second) == straight[stop_after:]
+
+
+def test_b88_other_data_or_batch_size_is_refused():
+    state = loader().state_dict()
+    with pytest.raises(CheckpointError, match="num_rows=6, this run has 8"):
+        loader(num_rows=8).load_state_dict(state)
+    with pytest.raises(CheckpointError, match="batch_size=2, this run has 3"):
+        loader(batch_size=3).load_state_dict(state)
+
+
+def test_incomplete_last_batch_is_dropped():
+    assert [len(batch) for batch in draw_all(loader(num_rows=5, epochs=3))] == [2] * 6
+
+
+def test_fewer_rows_than_a_batch():
+    with pytest.raises(ConfigError, match=r"train_batch_size is 2.*only 1 prompts"):
+        loader(num_rows=1)

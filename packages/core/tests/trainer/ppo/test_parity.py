@@ -1,0 +1,48 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rl_dataproto import DataProto, jagged_from_rows
+
+from rl_core.errors import WeightSyncError
+from rl_core.trainer.ppo.parity import check_parity
+
+
+def batch(rollout, trainer, mask=(1, 1)):
+    return DataProto.from_dict(
+        tensors={
+            "response_mask": jagged_from_rows([torch.tensor(mask, dtype=torch.bool)]),
+            "rollout_log_probs": jagged_from_rows([torch.tensor(rollout)]),
+            "old_log_probs": jagged_from_rows([torch.tensor(trainer)]),
+        }
+    )
+
+
+def limits(max_gap=None, first=0.1):
+    return SimpleNamespace(max_logprob_gap=max_gap, first_sync_tolerance=first)
+
+
+def test_the_gap_is_taken_over_trained_tokens():
+    metrics = check_parity(batch([-1.0, -9.0], [-1.05, -2.0], mask=(1, 0)), limits(), step=1)
+
+    assert metrics["training/logprob_gap/mean"] == pytest.approx(0.05, abs=1e-6)
+    assert metrics["training/rollout_probs_diff_max"] == pytest.approx(math.exp(-1) - math.exp(-1.05), abs=1e-6)
+
+
+def test_the_first_hand_over_has_a_limit_of_its_own():
+    with pytest.raises(WeightSyncError, match=r"step 1: .*0\.5 nats.*first_sync_tolerance is 0\.1"):
+        check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(), step=1)
+    assert check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(), step=2)
+
+
+def test_a_stop_threshold_holds_at_every_step_and_for_nan():
+    with pytest.raises(WeightSyncError, match="max_logprob_gap is 0.2"):
+        check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(max_gap=0.2), step=5)
+    with pytest.raises(WeightSyncError, match="nan"):
+        check_parity(batch([-1.0, -2.0], [float("nan"), -2.5]), limits(max_gap=0.2), step=5)
+
+
+def test_no_log_probs_no_metrics():
+    one = batch([-1.0, -2.0], [-1.5, -2.5])
+    assert check_parity(one.select(["response_mask", "old_log_probs"]), limits(), step=1) == {}

@@ -1,0 +1,114 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from rl_dataproto import DataProto, jagged_from_rows
+
+from rl_core.contracts.rollout import SamplingParams
+from rl_core.contracts.sampler import GroupStatus
+from rl_core.data.loader import PromptLoader
+from rl_core.errors import MissingRolloutError
+from rl_core.metrics import Metric
+from rl_core.trainer.ppo.sampler import SyncSampler, make_prompts
+from rl_core.trainer.ppo.step import METRICS_KEY
+
+ITEMS = [{"prompt_ids": [5] * (i + 1), "raw_prompt": f"p{i}", "data_source": "d", "index": i} for i in range(4)]
+
+
+def config(n=2, limit=0.5):
+    rollout = SimpleNamespace(n=n, temperature=0.7, top_p=0.9, top_k=8, response_length=None, ignore_eos=False)
+    return SimpleNamespace(
+        actor_rollout_ref=SimpleNamespace(rollout=rollout),
+        data=SimpleNamespace(max_response_length=6),
+        trainer=SimpleNamespace(seed=3, rollout_deadline_s=9.0, max_failed_rollout_fraction=limit),
+    )
+
+
+def answer(failed=()):
+    """A generation engine that answers [1, 2] to everything but the failed requests."""
+
+    def generate(prompts):
+        errors = [("lost" if str(i) in failed else None) for i in prompts.non_tensor_batch["request_id"]]
+        responses = [torch.tensor([] if error else [1, 2], dtype=torch.int64) for error in errors]
+        return DataProto.from_dict(
+            tensors={"responses": jagged_from_rows(responses)},
+            non_tensors={"rollout_error": np.array(errors, dtype=object)},
+            meta_info={METRICS_KEY: {"rollout/weight_version": [Metric(4, "max"), Metric(4, "max")]}},
+        )
+
+    return generate
+
+
+def sampler(generate, **overrides):
+    loader = PromptLoader(ITEMS, batch_size=2, epochs=1, shuffle=False, seed=0)
+    return SyncSampler(config(**overrides), loader, generate)
+
+
+def test_rows_of_a_prompt_stand_side_by_side_with_uids_and_seeds_of_their_own():
+    prompts = make_prompts(ITEMS[:2], step=3, seed=1, num_samples=2, sampling=SamplingParams(), deadline_s=1.0)
+
+    assert prompts.non_tensor_batch["uid"].tolist() == ["0000003-000000"] * 2 + ["0000003-000001"] * 2
+    assert prompts.non_tensor_batch["request_id"].tolist()[:2] == ["0000003-000000-0", "0000003-000000-1"]
+    assert [row.tolist() for row in prompts.batch["prompts"].unbind()] == [[5], [5], [5, 5], [5, 5]]
+    assert len(set(prompts.batch["seed"].tolist())) == 4
+    again = make_prompts(ITEMS[:2], step=3, seed=1, num_samples=2, sampling=SamplingParams(), deadline_s=1.0)
+    assert torch.equal(again.batch["seed"], prompts.batch["seed"])
+
+
+def test_next_joins_prompts_and_responses():
+    source = sampler(answer())
+    batch = source.next()
+
+    assert len(batch) == 4
+    assert batch.non_tensor_batch["raw_prompt"].tolist() == ["p0", "p0", "p1", "p1"]
+    assert [group.status for group in source.groups] == [GroupStatus.FINISHED] * 2
+    metrics = batch.meta_info[METRICS_KEY]
+    assert metrics["rollout/failed"].value == 0
+    assert metrics["rollout/weight_version"].value == 4
+    source.next()
+    with pytest.raises(StopIteration):
+        source.next()
+
+
+def test_failed_responses_are_left_out_and_counted():
+    source = sampler(answer(failed={"0000000-000000-1"}))
+    batch = source.next()
+
+    assert batch.non_tensor_batch["raw_prompt"].tolist() == ["p0", "p1", "p1"]
+    assert source.groups[0].num_failed == 1
+    assert source.groups[0].errors == ("lost",)
+    assert batch.meta_info[METRICS_KEY]["rollout/failed"].value == 1
+    assert batch.meta_info[METRICS_KEY]["rollout/failed_groups"].value == 0
+
+
+def test_a_group_without_any_response_has_failed():
+    source = sampler(answer(failed={"0000000-000001-0", "0000000-000001-1"}))
+    source.next()
+    assert [group.status for group in source.groups] == [GroupStatus.FINISHED, GroupStatus.FAILED]
+
+
+def test_too_many_failures_stop_the_run_and_name_the_groups():
+    with pytest.raises(MissingRolloutError, match=r"1 of 4 rollouts failed.*0000000-000000: lost"):
+        sampler(answer(failed={"0000000-000000-1"}), limit=0.2).next()
+
+
+def test_state_goes_on_with_the_next_uids_and_rows():
+    first = sampler(answer())
+    first.next()
+    second = sampler(answer())
+    second.load_state_dict(first.state_dict())
+
+    assert second.next().non_tensor_batch["uid"].tolist() == first.next().non_tensor_batch["uid"].tolist()
+
+
+def test_sampling_parameters_come_from_the_configuration():
+    seen = {}
+
+    def generate(prompts):
+        seen.update(prompts.meta_info)
+        return answer()(prompts)
+
+    sampler(generate).next()
+    assert seen["sampling"] == SamplingParams(temperature=0.7, top_p=0.9, top_k=8, max_tokens=6)
+    assert seen["deadline_s"] == 9.0

@@ -1,0 +1,110 @@
+"""PPO and GRPO through every contract, with fakes as awkward as real engines (DESIGN promise 3)."""
+
+import pytest
+import torch
+from fakes_training import train
+
+# Same numbers: all that the loss is made of, in float64. What depends on time or on the layout is left out.
+COMPARED = ("actor/", "critic/", "response_length/", "training/logprob_gap")
+LAYOUTS = {
+    "plain-1": ["trainer.n_gpus_per_node=1"],
+    "plain-2": ["trainer.n_gpus_per_node=2"],
+    "plain-4": ["trainer.n_gpus_per_node=4"],
+    "plain-2 replica of 2": ["trainer.n_gpus_per_node=2", "actor_rollout_ref.rollout.tensor_model_parallel_size=2"],
+    "plain-4 two replicas of 2": [
+        "trainer.n_gpus_per_node=4",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+    ],
+    "pipeline-1": ["trainer.n_gpus_per_node=1", "PIPELINE"],
+    "pipeline-2": ["trainer.n_gpus_per_node=2", "PIPELINE"],
+    "pipeline-4": ["trainer.n_gpus_per_node=4", "PIPELINE"],
+    "pipeline-4, replicas of 2": [
+        "trainer.n_gpus_per_node=4",
+        "PIPELINE",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+    ],
+    "micro batch 1": ["trainer.n_gpus_per_node=2", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"],
+    "token budget": ["trainer.n_gpus_per_node=2", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=24"],
+    "offloaded": [
+        "trainer.n_gpus_per_node=2",
+        "actor_rollout_ref.actor.fake_config.param_offload=true",
+        "actor_rollout_ref.actor.fake_config.optimizer_offload=true",
+    ],
+}
+ALGORITHMS = {
+    "ppo": [
+        "algorithm.adv_estimator=gae",
+        "actor_rollout_ref.actor.ppo_epochs=2",
+        "actor_rollout_ref.actor.shuffle=true",
+    ],
+    "grpo": [
+        "algorithm.adv_estimator=grpo",
+        "actor_rollout_ref.actor.use_kl_loss=true",
+        "actor_rollout_ref.actor.entropy_coeff=0.01",
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+    ],
+}
+
+
+def layout(name):
+    pipeline = ["actor_rollout_ref.actor.strategy=fake-pipeline"]
+    return [part for item in LAYOUTS[name] for part in (pipeline if item == "PIPELINE" else [item])]
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def algorithm(request):
+    return ALGORITHMS[request.param]
+
+
+@pytest.fixture(scope="module")
+def reference(algorithm, tmp_path_factory, installed_fakes):
+    return train(tmp_path_factory.mktemp("reference"), *algorithm, *layout("plain-1"))
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS)[1:])
+def test_the_same_losses_steps_and_weights_however_the_work_is_cut(name, algorithm, reference, tmp_path):
+    run = train(tmp_path, *algorithm, *layout(name))
+
+    assert len(run.metrics) == len(reference.metrics) == 2
+    for ours, theirs in zip(run.metrics, reference.metrics, strict=True):
+        compared = [key for key in theirs if key.startswith(COMPARED)]
+        assert set(compared) == {key for key in ours if key.startswith(COMPARED)}
+        for key in compared:
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-10, abs=1e-12), key
+    for mine, wanted in ((run.policy, reference.policy), (run.critic, reference.critic)):
+        assert set(mine) == set(wanted)
+        for weight in wanted:
+            torch.testing.assert_close(mine[weight], wanted[weight], rtol=1e-10, atol=1e-12, msg=weight)
+
+
+def test_the_reference_run_really_trains(algorithm, reference, tmp_path):
+    frozen = train(tmp_path, *algorithm, "actor_rollout_ref.actor.optim.lr=0", "critic.optim.lr=0")
+
+    assert any(not torch.equal(reference.policy[name], frozen.policy[name]) for name in frozen.policy)
+    assert all(step["actor/grad_norm"] > 0 for step in reference.metrics)
+    assert all(step["training/logprob_gap/max"] < 1e-6 for step in reference.metrics)
+    assert reference.metrics[1]["rollout/weight_version"] == reference.metrics[0]["actor/optimizer_steps"]
+
+
+def test_the_ratio_is_exactly_one_on_the_first_mini_batch(tmp_path, installed_fakes):
+    run = train(tmp_path, "actor_rollout_ref.actor.ppo_mini_batch_size=4", "algorithm.adv_estimator=grpo")
+    assert [step["actor/ppo_kl"] for step in run.metrics] == [0.0, 0.0]
+
+
+def test_an_engine_without_log_probs_trains_too(tmp_path, installed_fakes):
+    run = train(tmp_path, "actor_rollout_ref.rollout.name=echo", "algorithm.adv_estimator=gae")
+    assert "training/logprob_gap/mean" not in run.metrics[0]
+    assert run.metrics[1]["critic/vf_loss"] < run.metrics[0]["critic/vf_loss"]
+
+
+def test_resume_goes_on_exactly(tmp_path, algorithm, installed_fakes):
+    long = ["trainer.total_training_steps=6", "trainer.total_epochs=2", "trainer.resume_mode=auto", *algorithm]
+    straight = train(tmp_path / "straight", *long)
+    train(tmp_path / "stopped", *long, "trainer.save_freq=3", "trainer.total_training_steps=3")
+    resumed = train(tmp_path / "stopped", *long, "trainer.save_freq=3")
+
+    untimed = lambda step: {k: v for k, v in step.items() if not k.startswith(("timing_s/", "perf/"))}  # noqa: E731
+    assert [step["step"] for step in resumed.metrics] == [1, 2, 3, 4, 5, 6]
+    assert [untimed(step) for step in resumed.metrics] == [untimed(step) for step in straight.metrics]
+    for mine, wanted in ((resumed.policy, straight.policy), (resumed.critic, straight.critic)):
+        assert all(torch.equal(mine[name], wanted[name]) for name in wanted)
