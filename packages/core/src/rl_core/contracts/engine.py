@@ -166,6 +166,8 @@ class TrainingEngine(ABC):
             batch: this rank's rows, possibly none.
             outputs: any of ``log_probs``, ``entropy``, ``values``.
 
+        For the reward role, ``values`` on a token is the score of the sequence up to and including that token.
+
         Returns:
             A DataProto with the asked columns, jagged like ``responses``, float32 (float64 if the model is), rows in
             input order; None on a rank that does not collect.

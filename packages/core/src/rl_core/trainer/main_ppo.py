@@ -8,24 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 from rl_core.cli.main import report_errors
 from rl_core.config import compose_request, parse_cli
+from rl_core.config.check import check_config
+from rl_core.config.printing import cfg_text
 from rl_core.plugins import get_registry
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import Config, PPOTrainerConfig
     from rl_core.plugins import Registry
+
+
+_USAGE = """rl train KEY=VALUE ...        train with PPO, GRPO or their kin
+
+  --cfg job                   print the composed configuration and stop
+  --config-name, --config-path    take a configuration file instead of the defaults
+  --traceback                 show the traceback of an expected error as well
+
+Keys: rl config show --help-key SECTION.  Before a run: rl check KEY=VALUE ..."""
 
 
 class TaskRunner:
     """Runs the controller: checks, tokenizer, trainer, loop."""
 
-    def run(self, config: PPOTrainerConfig) -> None:
-        """Train as ``config`` says; everything that was started is ended, also after a failure."""
+    def run(self, composed: Config) -> None:
+        """Train as configured; everything that was started is ended, also after a failure."""
         # Heavy imports stand here so that a wrong key is reported before torch is loaded.
         from rl_core.runtime.choose import choose_runtime  # noqa: PLC0415
         from rl_core.trainer.ppo.trainer import PPOTrainer  # noqa: PLC0415
+        from rl_core.trainer.run_folder import write_run_folder  # noqa: PLC0415
 
-        registry = get_registry()
+        config, registry = composed.tree, get_registry()
         runtime = choose_runtime(config, registry)
+        write_run_folder(composed, registry)
         trainer = PPOTrainer(config, load_tokenizer(config, registry), runtime, registry)
         try:
             trainer.init_workers()
@@ -46,14 +59,29 @@ def load_tokenizer(config: PPOTrainerConfig, registry: Registry) -> Any:
     return AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
 
 
-def run_ppo(config: PPOTrainerConfig) -> None:
-    """Run the controller here, or as an actor of the runtime's cluster."""
+def run_ppo(config: Config) -> None:
+    """Check the configuration, then run the controller: here, or as an actor of the runtime's cluster.
+
+    Raises:
+        ConfigError: the run could not work; nothing was started.
+    """
+    report = check_config(config, None, get_registry())
+    report.raise_if_failed()
+    for line in report.start_lines():
+        print(line)  # noqa: T201 - what the run does differently from what was asked stands above its first step
     TaskRunner().run(config)
 
 
 def main(argv: Sequence[str]) -> int:
     """Compose the configuration from ``argv`` and train; expected errors are raised as ``RlError``."""
-    run_ppo(compose_request(parse_cli(argv)).tree)
+    request = parse_cli(argv)
+    if request.show_help:
+        print(_USAGE)  # noqa: T201 - what was asked for
+        return 0
+    if request.cfg:
+        print(cfg_text(request), end="")  # noqa: T201 - what was asked for
+        return 0
+    run_ppo(compose_request(request))
     return 0
 
 

@@ -13,18 +13,18 @@ from rl_core.config import config_to_yaml
 from rl_core.trainer.tracking import to_json
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import Config
     from rl_core.plugins import Registry
 
 _WATCHED = ("torch", "transformers", "ray", "numpy", "tensordict", "hydra-core", "pluggy")
 
 
-def write_run_folder(config: PPOTrainerConfig, registry: Registry) -> Path:
+def write_run_folder(config: Config, registry: Registry) -> Path:
     """Write ``config.yaml`` (secrets redacted) and ``environment.json`` into the run folder.
 
     A resumed run overwrites them: they describe the process that writes the newest steps.
     """
-    folder = Path(config.trainer.default_local_dir).expanduser()
+    folder = Path(config.tree.trainer.default_local_dir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
     (folder / "environment.json").write_text(to_json(environment(registry)) + "\n", encoding="utf-8")
@@ -49,7 +49,9 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+            done = subprocess.run(
+                ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None  # no git here, or one that hangs: the run matters more than its footnote
         return done.stdout.strip() if done.returncode == 0 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from rl_core.config.schema import mount_key
 from rl_core.contracts.engine import EngineConfig, EngineRole, TrainingEngine
 from rl_core.contracts.rollout import RolloutEngine
 from rl_core.workers.phases import Part, State
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 def plugin_section(section: Any, strategy: str, registry: Registry) -> Any:
     """The plugin's own section below a role's ``section``; None for a plugin without one."""
-    key = registry.record("backend", strategy).config_key
-    return getattr(section, key) if key else None
+    record = registry.record("backend", strategy)
+    return getattr(section, mount_key(record)) if record.config else None
 
 
 def build_actor(
@@ -66,8 +67,8 @@ def build_critic(
     engine_config = EngineConfig(
         micro_batch_size=None if dynamic else critic.ppo_micro_batch_size_per_gpu,
         max_tokens=critic.ppo_max_token_len_per_gpu if dynamic else None,
-        forward_micro_batch_size=None if dynamic else critic.ppo_micro_batch_size_per_gpu,
-        forward_max_tokens=critic.ppo_max_token_len_per_gpu if dynamic else None,
+        forward_micro_batch_size=None if dynamic else critic.forward_micro_batch_size_per_gpu,
+        forward_max_tokens=critic.forward_max_token_len_per_gpu if dynamic else None,
         grad_clip=critic.grad_clip,
         optim=critic.optim,
         total_training_steps=total_training_steps,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from rl_core.algorithms.kl_controller import build_kl_controller
+from rl_core.config.roles import needs_critic, needs_reference
+from rl_core.config.schedule import step_schedule
 from rl_core.contracts.mini_batch import PLAN_KEY
 from rl_core.data.loader import PromptLoader
 from rl_core.data.prompts import PromptDataset
@@ -15,7 +17,6 @@ from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
 from rl_core.trainer.ppo.resume import load_checkpoint, save_checkpoint
 from rl_core.trainer.ppo.reward import attach_rewards, reward_manager
-from rl_core.trainer.ppo.roles import needs_critic, needs_reference
 from rl_core.trainer.ppo.step import StepLog
 from rl_core.trainer.ppo.validation import Validator
 from rl_core.trainer.tracking import Trackers
@@ -47,20 +48,22 @@ class PPOTrainer:
         self.tokenizer = tokenizer
         self.runtime = runtime
         self.registry = registry
-        self.use_critic = needs_critic(config, registry)
+        self.use_critic = needs_critic(config)
         self.use_reference = needs_reference(config)
         self.kl_controller = (
             build_kl_controller(config.algorithm.kl_ctrl) if config.algorithm.use_kl_in_reward else None
         )
         data = config.data
+        dataset = PromptDataset(data.train_files, data, tokenizer, max_samples=data.train_max_samples)
+        self.schedule = step_schedule(config, len(dataset))
         self.loader = PromptLoader(
-            PromptDataset(data.train_files, data, tokenizer, max_samples=data.train_max_samples),
+            dataset,
             batch_size=data.train_batch_size,
             epochs=config.trainer.total_epochs,
             shuffle=data.shuffle,
             seed=data.seed if data.seed is not None else config.trainer.seed,
         )
-        self.total_steps = min(len(self.loader), config.trainer.total_training_steps or len(self.loader))
+        self.total_steps = self.schedule.total_steps
         self.val_dataset = (
             PromptDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
         )
@@ -93,7 +96,7 @@ class PPOTrainer:
     def fit(self) -> None:
         """Train to the last step. Each line of a step ships one DataProto to workers and gathers the result."""
         config = self.config
-        if config.trainer.val_before_train and self.validator and self.global_step < self.total_steps:
+        if self.validator and self.schedule.validates_after(0) and self.global_step == 0:
             self.trackers.log(self.global_step, self.validate())
         while self.global_step < self.total_steps and not config.trainer.val_only:
             self.global_step += 1
@@ -131,11 +134,11 @@ class PPOTrainer:
                         planned = self._planned(batch, config.actor_rollout_ref.actor)
                         log.merge(self.actor_rollout_wg.update_actor(planned))
 
-                if self.validator and self._due(config.trainer.test_freq):
+                if self.validator and self.schedule.validates_after(self.global_step):
                     with log.timer("testing"):
                         log.add(self.validate())
 
-                if self._due(config.trainer.save_freq):
+                if self.schedule.saves_after(self.global_step):
                     with log.timer("save_checkpoint"):
                         save_checkpoint(self)
             self.trackers.log(self.global_step, log.finish(batch, config.data.max_response_length))
@@ -174,12 +177,6 @@ class PPOTrainer:
         planned = batch.select()
         planned.meta_info[PLAN_KEY] = plan
         return planned
-
-    def _due(self, frequency: int) -> bool:
-        """Whether something that happens every ``frequency`` steps, and after the last one, happens now; 0 is never."""
-        if frequency == 0:
-            return False
-        return self.global_step == self.total_steps or (frequency > 0 and self.global_step % frequency == 0)
 
     def close(self) -> None:
         """End workers, reward processes and trackers; safe after a failure."""

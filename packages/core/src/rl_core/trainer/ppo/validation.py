@@ -71,7 +71,11 @@ class Validator:
         if not len(kept):
             msg = f"validation: none of {len(errors)} rollouts came; the first reason: {errors[0]}"
             raise MissingRolloutError(msg)
-        batch = prompts.select_idxs(kept).select(meta_info_keys=[]).union(outputs.select_idxs(kept).select(meta_info_keys=[]))
+        batch = (
+            prompts.select_idxs(kept)
+            .select(meta_info_keys=[])
+            .union(outputs.select_idxs(kept).select(meta_info_keys=[]))
+        )
         results = self._reward_manager.collect(batch)
         metrics = validation_metrics(_answers(batch, results))
         metrics["val-aux/rollout/failed"] = float(len(errors) - len(kept))

@@ -50,7 +50,9 @@ def validation_metrics(answers: Sequence[ValidationAnswer]) -> dict[str, float]:
         headline = "acc" if "acc" in variables else "reward"
         for variable in sorted(variables):
             for name in sorted({name for statistics in per_prompt for name in statistics.get(variable, {})}):
-                values = [statistics[variable][name] for statistics in per_prompt if name in statistics.get(variable, {})]
+                values = [
+                    statistics[variable][name] for statistics in per_prompt if name in statistics.get(variable, {})
+                ]
                 core = variable == headline and _is_core(name, largest)
                 metrics[f"{'val-core' if core else 'val-aux'}/{source}/{variable}/{name}"] = float(np.mean(values))
     return metrics

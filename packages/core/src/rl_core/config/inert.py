@@ -1,0 +1,158 @@
+"""Keys that are accepted and do nothing, and why: every key does something or says that it does not.
+
+``COMPATIBILITY`` holds keys that commands written for other systems carry and that nothing here needs. ``LATER`` holds
+keys whose feature this version does not have. Keys that only a plugin can give an effect stand in ``handed_over``,
+those that the chosen algorithm or schedule switches off in ``inert_choice``. A test fails for a key that no source
+file reads and that none of these tables names, and for a key that is called inert and is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("the length filter is data.filter_overlong_prompts", ("data.filter_prompts",)),
+    ("the templated text is not kept; data.return_raw_chat keeps the messages", ("data.return_full_prompt",)),
+    ("what the processor makes of a prompt always reaches the engine", ("data.return_multi_modal_inputs",)),
+    ("actor_rollout_ref.model.trust_remote_code decides", ("data.trust_remote_code",)),
+    ("rollout.nnodes alone separates generation from training", ("actor_rollout_ref.hybrid_engine",)),
+    ("engines always answer single requests asynchronously", ("actor_rollout_ref.rollout.mode",)),
+    ("the temperature alone decides; 0 is greedy", ("actor_rollout_ref.rollout.do_sample",)),
+    ("the seeds of all draws follow from trainer.seed", ("actor_rollout_ref.rollout.seed",)),
+    ("collectives wait as long as trainer.worker_deadline_s says", ("actor_rollout_ref.nccl_timeout",)),
+    ("engines are always woken in stages", ("actor_rollout_ref.rollout.multi_stage_wake_up",)),
+    ("no spare rollouts are drawn; see algorithm.filter_groups", ("actor_rollout_ref.rollout.over_sample_rate",)),
+    ("an engine of your own is a rollout plugin", ("actor_rollout_ref.rollout.agent.custom_async_server.*",)),
+    (
+        "conversations are built from the ids that were sampled",
+        (
+            "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template",
+            "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode",
+        ),
+    ),
+    ("the group size is rollout.n", ("actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts",)),
+    ("a module in reward_manager_module.path takes precedence by itself", ("reward_model.reward_manager_source",)),
+    ("scoring always starts as each response ends", ("reward_model.launch_reward_fn_async",)),
+    ("there is one trainer", ("trainer.use_v1",)),
+    ("batches travel by the runtime's own object store", ("transfer_queue.*",)),
+)
+"""Why nothing needs them -> keys, or sections with ``*``."""
+
+LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (
+        "images, videos and audio",
+        ("data.image_key", "data.video_key", "data.audio_key", "data.image_patch_size", "data.mm_processor_kwargs.*"),
+    ),
+    ("parts of a step submitted on their own", ("data.gen_batch_size",)),
+    ("validation in parts", ("data.val_batch_size",)),
+    ("another order of validation rows than the file's", ("data.validation_shuffle",)),
+    (
+        "processes that read rows",
+        ("data.dataloader_num_workers", "data.filter_overlong_prompts_workers", "data.use_shm"),
+    ),
+    ("prompts without their messages", ("data.return_raw_chat",)),
+    ("prompt ids before truncation", ("data.return_raw_input_ids",)),
+    ("reward rules chosen by another column than data_source", ("data.reward_fn_key",)),
+    (
+        "classes from a file",
+        ("data.custom_cls.*", "reward_model.reward_manager_module.*", "trainer.v1.sampler.custom_sampler.*"),
+    ),
+    ("arguments for a sampler of your own", ("trainer.v1.sampler.sampler_kwargs.*",)),
+    ("fresh prompts for groups that failed", ("trainer.v1.sampler.sync_refill_failed_groups",)),
+    ("a chat template of your own", ("actor_rollout_ref.model.custom_chat_template",)),
+    (
+        "conversations with tools and environments",
+        (
+            "data.tool_config_path",
+            "data.function_tool_path",
+            "actor_rollout_ref.rollout.multi_turn.enable",
+            "actor_rollout_ref.rollout.multi_turn.max_assistant_turns",
+            "actor_rollout_ref.rollout.multi_turn.max_user_turns",
+            "actor_rollout_ref.rollout.multi_turn.max_parallel_calls",
+            "actor_rollout_ref.rollout.multi_turn.max_tool_response_length",
+            "actor_rollout_ref.rollout.multi_turn.tool_response_truncate_side",
+            "actor_rollout_ref.rollout.multi_turn.tool_config_path",
+            "actor_rollout_ref.rollout.multi_turn.function_tool_path",
+            "actor_rollout_ref.rollout.multi_turn.format",
+            "actor_rollout_ref.rollout.agent.num_workers",
+            "actor_rollout_ref.rollout.agent.default_agent_loop",
+            "actor_rollout_ref.rollout.agent.agent_loop_config_path",
+            "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+        ),
+    ),
+    (
+        "correction for the sampler's log-probs",
+        (
+            "actor_rollout_ref.actor.use_rollout_log_probs",
+            "actor_rollout_ref.actor.calculate_sum_pi_squared",
+            "algorithm.rollout_correction.*",
+        ),
+    ),
+    ("resampling and replacing groups by their rewards", ("algorithm.use_pf_ppo", "algorithm.pf_ppo.*")),
+    ("replacing groups whose rewards are all equal", ("algorithm.filter_groups.*",)),
+    (
+        "passes of their own size for computing values",
+        ("critic.forward_micro_batch_size",),
+    ),
+    (
+        "a choice of transport for weights",
+        (
+            "actor_rollout_ref.rollout.layered_summon",
+            "actor_rollout_ref.rollout.checkpoint_engine.backend",
+            "actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.*",
+            "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module",
+        ),
+    ),
+    ("scoring models that write their judgement", ("reward_model.rollout.*",)),
+    ("processes that run reward functions", ("reward_model.num_workers",)),
+    ("a sandbox for code", ("reward_model.sandbox_fusion.*",)),
+    ("balancing work over the workers", ("trainer.balance_batch",)),
+    (
+        "these checkpoint options",
+        (
+            "trainer.default_hdfs_dir",
+            "trainer.del_local_ckpt_after_load",
+            "trainer.checkpoint_callback_class",
+            "trainer.esi_redundant_time",
+        ),
+    ),
+    ("answers in the trackers", ("trainer.log_val_generations",)),
+    ("the Ray runtime", ("ray_kwargs.*", "trainer.ray_wait_register_center_timeout")),
+    ("tracing of single rollouts", ("actor_rollout_ref.rollout.trace.*",)),
+    (
+        "profiling",
+        (
+            "global_profiler.*",
+            "actor_rollout_ref.actor.profiler.*",
+            "actor_rollout_ref.ref.profiler.*",
+            "actor_rollout_ref.rollout.profiler.*",
+            "critic.profiler.*",
+            "reward_model.profiler.*",
+        ),
+    ),
+    ("distillation from a teacher", ("distillation.*",)),
+    ("replay of cached rollouts", ("skip.*",)),
+)
+"""What is missing -> keys, or sections with ``*``."""
+
+
+def inert_reason(path: str) -> str | None:
+    """Why the key does nothing in this version, or None when it does something."""
+    for table, words in ((COMPATIBILITY, ""), (LATER, "not in this version: ")):
+        for reason, patterns in table:
+            if any(matches(pattern, path) for pattern in patterns):
+                return words + reason
+    return None
+
+
+def inert_lines(given: Iterable[str]) -> list[str]:
+    """One line for each given key that does nothing."""
+    reasons = {path: inert_reason(path) for path in sorted(given)}
+    return [f"{path} has no effect: {reason}." for path, reason in reasons.items() if reason is not None]
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether ``path`` is the key, or lies in the section that ends in ``.*``."""
+    section = pattern.removesuffix(".*")
+    return path == section or (section != pattern and path.startswith(f"{section}."))

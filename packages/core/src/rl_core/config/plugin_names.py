@@ -1,0 +1,171 @@
+"""Names of plugins among the values: which records they mean, and where the records' sections are mounted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from rl_core.config.node import MISSING
+from rl_core.config.schema import MOUNT_PATHS, Key, Mount, Schema, mount_key
+from rl_core.errors import ConfigError, PluginError, PluginNotFoundError, RlError
+from rl_core.plugins import kind_label
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from rl_core.plugins import Record, Registry
+
+ACTOR_STRATEGY: Final = "actor_rollout_ref.actor.strategy"
+ROLLOUT_NAME: Final = "actor_rollout_ref.rollout.name"
+
+_ROLE_OF_BACKEND: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        ACTOR_STRATEGY: "actor",
+        "actor_rollout_ref.ref.strategy": "ref",
+        "critic.strategy": "critic",
+        "reward_model.strategy": "reward_model",
+    }
+)
+"""Key that names a backend -> the one mount point its section gets there."""
+
+_GIVEN_OTHERWISE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "actor_rollout_ref.rollout.agent.default_agent_loop": (
+            "actor_rollout_ref.rollout.agent.agent_loop_config_path"
+        ),
+        "reward_model.reward_manager": "reward_model.reward_manager_module.path",
+    }
+)
+"""Key that names a plugin -> key of a file that may provide the name instead."""
+
+
+@dataclass
+class Chosen:
+    """The plugins a configuration names."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    """Key -> record. Lists of names are not in it."""
+
+    mounts: list[Mount] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    errors: list[RlError] = field(default_factory=list)
+    failed_sections: set[str] = field(default_factory=set)
+    """Sections whose plugin was not found; keys of its own cannot be judged there."""
+
+
+def choose(raw: DictConfig, schema: Schema, given: Mapping[str, Any], registry: Registry) -> Chosen:
+    """Look every plugin name up, and replace aliases by names in ``raw``.
+
+    A default that nothing installed provides is passed over: what needs it will say so.
+    Engines are always needed.
+    """
+    chosen = Chosen()
+    for key in schema.plugin_keys():
+        for name in _names(raw, key):
+            if name == MISSING:
+                chosen.errors.append(_missing(key, registry))
+            else:
+                _look_up(raw, key, name, given, registry, chosen)
+    return chosen
+
+
+def _names(raw: DictConfig, key: Key) -> Iterator[str]:
+    from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
+
+    section, _, name = key.path.rpartition(".")
+    if section and OmegaConf.is_missing(OmegaConf.select(raw, section), name):
+        yield MISSING
+        return
+    value = OmegaConf.select(raw, key.path)
+    if value is None and key.path in _ROLE_OF_BACKEND:
+        value = OmegaConf.select(raw, ACTOR_STRATEGY)
+    if isinstance(value, str):
+        yield value
+    elif value is not None:
+        yield from value
+
+
+def _look_up(
+    raw: DictConfig, key: Key, name: str, given: Mapping[str, Any], registry: Registry, chosen: Chosen
+) -> None:
+    from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
+
+    kind = key.metadata["kind"]
+    bare = name.removesuffix("+") if kind == "kl_estimator" else name
+    try:
+        record = registry.record(kind, bare)
+    except PluginError as error:
+        if isinstance(error, PluginNotFoundError) and not _must_exist(raw, key, given):
+            return
+        chosen.failed_sections.add(key.path.rpartition(".")[0])
+        if OmegaConf.select(raw, key.path) is not None:
+            # A role that follows the actor would only repeat the actor's error.
+            chosen.errors.append(_named_by(key, error))
+        return
+    if kind in ("backend", "rollout"):
+        _use_canonical_name(raw, key, name, record, chosen)
+    if key.annotation.startswith("list["):
+        chosen.records.setdefault(f"{key.path}[{name}]", record)
+    else:
+        chosen.records[key.path] = record
+    _mount(key, record, registry, chosen)
+
+
+def _must_exist(raw: DictConfig, key: Key, given: Mapping[str, Any]) -> bool:
+    from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
+
+    if key.metadata["kind"] in ("backend", "rollout"):
+        return True
+    if given.get(key.path, key.default) == key.default or key.metadata["kind"] == "optimizer":
+        return False
+    otherwise = _GIVEN_OTHERWISE.get(key.path)
+    return otherwise is None or OmegaConf.select(raw, otherwise) is None
+
+
+def _use_canonical_name(raw: DictConfig, key: Key, name: str, record: Record, chosen: Chosen) -> None:
+    from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
+
+    if name == record.name:
+        return
+    if OmegaConf.select(raw, key.path) is not None:
+        OmegaConf.update(raw, key.path, record.name)
+        chosen.notices.append(f"{key.path}={name} is another name of {kind_label(record.kind)} {record.name!r}.")
+
+
+def _mount(key: Key, record: Record, registry: Registry, chosen: Chosen) -> None:
+    if record.config is None or not record.mount:
+        return
+    # A backend is chosen role by role, so its section appears only where it is chosen.
+    role = _ROLE_OF_BACKEND.get(key.path)
+    points = record.mount if role is None else tuple(point for point in record.mount if point == role)
+    try:
+        cls = registry.load_config(record.kind, record.name)
+    except PluginError as error:
+        if all(str(error) != str(known) for known in chosen.errors):
+            chosen.errors.append(error)
+        return
+    if not dataclasses.is_dataclass(cls):
+        message = f"{kind_label(record.kind)} {record.name!r} gives {record.config} as its keys, which is no dataclass."
+        chosen.errors.append(ConfigError(message))
+        return
+    known = {mount.path for mount in chosen.mounts if mount.record is record}
+    for point in points:
+        mount = Mount(MOUNT_PATHS[point], mount_key(record), cls, record)
+        if mount.path not in known:
+            chosen.mounts.append(mount)
+
+
+def _missing(key: Key, registry: Registry) -> ConfigError:
+    kind = key.metadata["kind"]
+    names = registry.names(kind)
+    installed = f"Installed: {', '.join(names)}." if names else f"No {kind_label(kind)} is installed."
+    return ConfigError(f"{key.path} has no default, and it is not set.\n  {installed} Set {key.path}=NAME.")
+
+
+def _named_by(key: Key, error: PluginError) -> PluginError:
+    named = type(error)(f"{key.path}: {error}")
+    named.__cause__ = error.__cause__
+    return named
