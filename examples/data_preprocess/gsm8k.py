@@ -1,0 +1,81 @@
+"""GSM8K as parquet files that the trainer reads.
+
+    python examples/data_preprocess/gsm8k.py --local_dir ~/data/gsm8k [--source DIR]
+
+``--source`` is a folder with ``train.jsonl`` and ``test.jsonl`` as the authors publish them (``question``, ``answer``). Without it
+the data set comes from the Hugging Face Hub or its local cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+DATA_SOURCE = "openai/gsm8k"
+INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+
+
+def to_row(split: str, index: int, question: str, answer: str) -> dict[str, Any]:
+    """One problem in the columns of the trainer's data set."""
+    _, marker, final = answer.rpartition("#### ")
+    if not marker:
+        msg = f"{split} row {index}: the answer has no '#### ' before its number: {answer[-80:]!r}"
+        raise ValueError(msg)
+    return {
+        "data_source": DATA_SOURCE,
+        "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": final.strip().replace(",", "")},
+        "extra_info": {"split": split, "index": index, "question": question, "answer": answer},
+    }
+
+
+def read_split(split: str, source: Path | None) -> Iterable[Mapping[str, str]]:
+    """The problems of one split; see the module's text for where they come from."""
+    if source is not None:
+        path = source / f"{split}.jsonl"
+        if not path.is_file():
+            msg = f"--source {source} has no {path.name}; it needs train.jsonl and test.jsonl with question and answer"
+            raise FileNotFoundError(msg)
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        from datasets import load_dataset  # noqa: PLC0415 - only needed without --source
+
+        return load_dataset(DATA_SOURCE, "main", split=split)
+    except (ImportError, OSError) as error:
+        msg = (
+            f"{DATA_SOURCE} could not be loaded from the Hub or its cache ({error}). Without a network, download the two "
+            "files of the data set elsewhere and give their folder: --source DIR"
+        )
+        raise ConnectionError(msg) from error
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write ``train.parquet`` and ``test.parquet``; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--local_dir", "--local_save_dir", required=True, type=Path, help="folder to write to")
+    parser.add_argument("--source", type=Path, help="folder with train.jsonl and test.jsonl")
+    options = parser.parse_args(argv)
+    folder = options.local_dir.expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for split in ("train", "test"):
+            problems = read_split(split, options.source and options.source.expanduser())
+            rows = [to_row(split, index, item["question"], item["answer"]) for index, item in enumerate(problems)]
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{split}.parquet")
+            print(f"wrote {len(rows)} rows to {folder / f'{split}.parquet'}")
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
