@@ -6,7 +6,8 @@ import sys
 
 import pytest
 from rl_core import __version__
-from rl_core.cli.main import main, report_errors
+from rl_core.cli.main import main
+from rl_core.entry_point import report_errors
 from rl_core.errors import ConfigError
 from rl_core.plugins import CommandRecord
 

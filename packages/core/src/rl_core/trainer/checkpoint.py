@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_core.errors import CheckpointError
-from rl_core.trainer.tracking import to_json
+from rl_core.trainer.json_text import to_json
 
 POINTER = "latest_checkpointed_iteration.txt"
 _MARKER = "checkpoint.json"

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_core.cli.main import report_errors
 from rl_core.config import compose_request, parse_cli
 from rl_core.config.check import check_config
 from rl_core.config.printing import cfg_text
+from rl_core.entry_point import report_errors
 from rl_core.plugins import get_registry
 
 if TYPE_CHECKING:

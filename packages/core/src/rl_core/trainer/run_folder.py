@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_core.config import config_to_yaml
-from rl_core.trainer.tracking import to_json
+from rl_core.trainer.json_text import to_json
 
 if TYPE_CHECKING:
     from rl_core.config import Config

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_core.trainer.tracking import to_json
+from rl_core.trainer.json_text import to_json
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto

@@ -11,7 +11,7 @@ from rl_core.contracts.mini_batch import PLAN_KEY
 from rl_core.data.loader import PromptLoader
 from rl_core.data.prompts import PromptDataset
 from rl_core.trainer.ppo.advantage import compute_advantage
-from rl_core.trainer.ppo.dumps import dump_rollouts
+from rl_core.trainer.ppo.dumps import dump_rollouts, rollout_records
 from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
@@ -19,7 +19,7 @@ from rl_core.trainer.ppo.resume import load_checkpoint, save_checkpoint
 from rl_core.trainer.ppo.reward import attach_rewards, reward_manager
 from rl_core.trainer.ppo.step import StepLog
 from rl_core.trainer.ppo.validation import Validator
-from rl_core.trainer.tracking import Trackers
+from rl_core.trainer.trackers import Trackers
 from rl_core.workers.actor_rollout_ref import ActorRolloutRefWorker
 from rl_core.workers.critic import CriticWorker
 
@@ -101,6 +101,7 @@ class PPOTrainer:
         while self.global_step < self.total_steps and not config.trainer.val_only:
             self.global_step += 1
             log = StepLog(self.global_step, self.registry)
+            log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps})
             with log.timer("step"):
                 with log.timer("gen"):
                     batch = self.sampler.next()
@@ -151,6 +152,9 @@ class PPOTrainer:
         trainer = self.config.trainer
         if trainer.validation_data_dir:
             dump_rollouts(trainer.validation_data_dir, self.global_step, batch, results, self.tokenizer)
+        if trainer.log_val_generations:
+            records = rollout_records(self.global_step, batch, results, self.tokenizer)
+            self.trackers.log_generations(self.global_step, records[: trainer.log_val_generations])
         return metrics
 
     def _rewarded(self, batch: DataProto, log: StepLog) -> DataProto:

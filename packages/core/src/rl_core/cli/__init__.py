@@ -1,0 +1,1 @@
+"""The ``rl`` command: one file a subcommand, found through the plugin registry."""
