@@ -13,8 +13,8 @@ class Words:
     def encode(self, text):
         return [len(word) for word in text.split()]
 
-    def apply_chat_template(self, messages, *, tokenize, add_generation_prompt, **options):
-        assert tokenize and add_generation_prompt
+    def apply_chat_template(self, messages, *, tokenize, add_generation_prompt, return_dict, **options):
+        assert tokenize and add_generation_prompt and not return_dict
         return [1, *self.encode(" ".join(m["content"] for m in messages)), 2, 3 + int(options.get("thinking", 0))]
 
 

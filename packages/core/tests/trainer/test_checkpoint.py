@@ -92,6 +92,13 @@ def test_a_half_written_folder_is_never_resumed(tmp_path):
     assert checkpoint_to_resume(tmp_path, "auto", None) is None
 
 
+def test_leftovers_of_an_interrupted_save_are_cleared(tmp_path):
+    store(tmp_path).save(1, write_good, {}, ME)
+    (tmp_path / ".global_step_2.partial" / "actor").mkdir(parents=True)
+    store(tmp_path).remove_partial()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_1", POINTER]
+
+
 def test_resume_modes(tmp_path):
     store(tmp_path).save(1, write_good, {}, ME)
     store(tmp_path).save(2, write_good, {}, ME)

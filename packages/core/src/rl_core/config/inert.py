@@ -60,7 +60,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("arguments for a sampler of your own", ("trainer.v1.sampler.sampler_kwargs.*",)),
     ("fresh prompts for groups that failed", ("trainer.v1.sampler.sync_refill_failed_groups",)),
-    ("a chat template of your own", ("actor_rollout_ref.model.custom_chat_template",)),
     (
         "conversations with tools and environments",
         (
@@ -117,7 +116,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "trainer.esi_redundant_time",
         ),
     ),
-    ("answers in the trackers", ("trainer.log_val_generations",)),
     ("the Ray runtime", ("ray_kwargs.*", "trainer.ray_wait_register_center_timeout")),
     ("tracing of single rollouts", ("actor_rollout_ref.rollout.trace.*",)),
     (

@@ -55,6 +55,13 @@ class PromptDataset:
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.items[index]
 
+    def data_sources(self) -> dict[str, int]:
+        """Each ``data_source`` and the index of the first prompt that has it."""
+        first: dict[str, int] = {}
+        for item in self.items:
+            first.setdefault(item["data_source"], item["index"])
+        return first
+
     def _item(self, index: int, row: Row) -> dict[str, Any] | None:
         key = self._config.prompt_key
         if key not in row:
@@ -82,6 +89,7 @@ class PromptDataset:
             self._tokenizer.apply_chat_template(
                 list(prompt),
                 tokenize=True,
+                return_dict=False,
                 add_generation_prompt=True,
                 **self._config.apply_chat_template_kwargs,
             )

@@ -114,6 +114,11 @@ class CheckpointStore:
         complete = self.all()
         return complete[-1] if complete else None
 
+    def remove_partial(self) -> None:
+        """Clear what an interrupted save left behind. Called when no save is under way."""
+        for leftover in self.folder.glob(".global_step_*"):
+            shutil.rmtree(leftover)
+
     def _point_to(self, step: int) -> None:
         temporary = self.folder / f".{POINTER}.partial"
         _write_synced(temporary, f"{step}\n")

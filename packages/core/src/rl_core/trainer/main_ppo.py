@@ -10,6 +10,7 @@ from rl_core.config import compose_request, parse_cli
 from rl_core.config.check import check_config
 from rl_core.config.printing import cfg_text
 from rl_core.entry_point import report_errors
+from rl_core.errors import ConfigError
 from rl_core.plugins import get_registry
 
 if TYPE_CHECKING:
@@ -38,25 +39,35 @@ class TaskRunner:
 
         config, registry = composed.tree, get_registry()
         runtime = choose_runtime(config, registry)
-        write_run_folder(composed, registry)
+        folder = write_run_folder(composed, registry)
         trainer = PPOTrainer(config, load_tokenizer(config, registry), runtime, registry)
         try:
             trainer.init_workers()
+            if trainer.global_step >= trainer.total_steps:
+                print(f"already complete: all {trainer.total_steps} steps are done, see {folder}")  # noqa: T201
             trainer.fit()
         finally:
             trainer.close()
 
 
 def load_tokenizer(config: PPOTrainerConfig, registry: Registry) -> Any:
-    """The policy's tokenizer: the backend's own loader where it has one, otherwise that of the model's folder."""
+    """The policy's tokenizer: the backend's own loader where it has one, otherwise that of the model's folder.
+
+    Raises:
+        ConfigError: there is none.
+    """
     model = config.actor_rollout_ref.model
     path = config.data.tokenizer or model.tokenizer_path or model.path
     loader = registry.load_tokenizer(config.actor_rollout_ref.actor.strategy)
     if loader is not None:
-        return loader(path)
+        return loader(path, trust_remote_code=model.trust_remote_code, chat_template=model.custom_chat_template)
     from transformers import AutoTokenizer  # noqa: PLC0415 - heavy, and backends may bring their own
 
-    return AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+    try:
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        msg = f"no tokenizer in {path!r}: {error}. Set actor_rollout_ref.model.tokenizer_path to a folder that has one"
+        raise ConfigError(msg) from error
 
 
 def run_ppo(config: Config) -> None:

@@ -1,8 +1,12 @@
-"""A ``Collective`` over a torch.distributed process group: workers that are processes, on one machine or many.
+"""A ``Collective`` of workers that are processes, on one machine or many, over torch's gloo transport.
 
 Objects travel pickled, as in torch itself, between the members of a group who already run the same program for the same
 user; nothing from outside is read. Every operation first exchanges a short header, so that members which call different
 operations find out instead of misreading each other's bytes.
+
+The connections are the collective's own: torch's default process group may be anything (NCCL alone, for example), and a
+deadline that passes here leaves it usable. Subgroups are made by their members alone, whatever others have made before,
+which ``torch.distributed.new_group`` cannot do: its names count all groups of a process.
 """
 
 from __future__ import annotations
@@ -13,60 +17,67 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rl_core.errors import ConfigError, DeadlineError, WorkerError
+from rl_core.errors import DeadlineError, WorkerError
 from rl_core.single_controller.base.collective import check_source, check_subgroup
 
 if TYPE_CHECKING:
     import torch
-    import torch.distributed as dist
 
 _OPERATIONS = ("all_gather_object", "broadcast_object", "barrier")
 _LATE = ("timed out", "timeout")
-_POLL_S = 5.0
-"""How long a late member's notes are waited for when an error message is written."""
+_NOTES_S = 5.0
+"""How long members' notes are waited for when an error message is written."""
 
 
 class TorchCollective:
-    """The members of a process group that can move CPU tensors (gloo).
+    """Members that find each other in a store.
 
-    A member that does not come is named. A member whose process ends, or which closes the group, releases the others at
-    once; one that fails and stays, at the deadline. After a failed operation the collective cannot be used any more.
+    A member that does not come is named. A member whose process ends releases the others at once; one that fails and
+    stays, at the deadline. After a failed operation the collective cannot be used any more.
     """
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None = None,
-        *,
-        deadline_s: float,
-        name: str = "workers",
-        order: Sequence[int] | None = None,
-    ) -> None:
-        """Meet the members of an open process group.
+    def __init__(self, store: Any, rank: int, world_size: int, *, deadline_s: float, name: str = "workers") -> None:
+        """Connect to the other members; each of them does the same.
 
         Args:
-            group: None is the default group.
+            store: a torch.distributed ``Store`` that every member reaches. Nobody else has used ``name`` in it.
+            rank: own position, from 0.
+            world_size: number of members.
             deadline_s: how long a member waits for the others unless it says otherwise.
-            name: of the worker group, for messages.
-            order: ranks within ``group`` in the order in which this collective numbers them; None keeps theirs.
+            name: of the worker group; the same for all members.
 
         Raises:
-            ConfigError: the group cannot move objects.
+            DeadlineError: a member did not come in time.
+            WorkerError: no connection.
         """
         # torch is imported where it is used: this package's light modules import its neighbours.
         import torch.distributed as dist  # noqa: PLC0415
 
-        backends = str(dist.distributed_c10d.get_backend_config(group))
-        if "gloo" not in backends:
-            msg = f"worker group {name!r} exchanges objects by the CPU, but its process group has only {backends!r}; add gloo"
-            raise ConfigError(msg)
+        api: Any = dist  # its stubs leave out what is built in
         self.name = name
-        self.world_size = dist.get_world_size(group)
-        self._group = group
+        self.rank = rank
+        self.world_size = world_size
+        self._store = api.PrefixStore(f"rl_core.collective/{name}", store)
+        self._base_store = store
         self._deadline_s = deadline_s
-        self._order = tuple(range(self.world_size)) if order is None else tuple(order)
-        self.rank = self._order.index(dist.get_rank(group))
         self._num_calls = 0
+        self._num_subgroups: dict[tuple[int, ...], int] = {}
         self._failure: str | None = None
+        self._leave_note("connecting")
+        try:
+            self._group = api.ProcessGroupGloo(
+                api.PrefixStore("gloo", self._store), rank, world_size, timedelta(seconds=deadline_s)
+            )
+        except RuntimeError as error:
+            raise self._explained(error, "connecting", deadline_s) from error
+
+    @classmethod
+    def of_default_group(cls, *, deadline_s: float, name: str = "workers") -> TorchCollective:
+        """The members of torch's default process group, which must be open."""
+        import torch.distributed as dist  # noqa: PLC0415 - see __init__
+
+        store = dist.distributed_c10d._get_default_store()
+        return cls(store, dist.get_rank(), dist.get_world_size(), deadline_s=deadline_s, name=name)
 
     def all_gather_object(self, obj: Any, timeout_s: float | None = None) -> list[Any]:
         """Every member's ``obj``, in rank order; see ``Collective``."""
@@ -85,24 +96,14 @@ class TorchCollective:
 
     def subgroup(self, ranks: Sequence[int]) -> TorchCollective:
         """The collective of ``ranks``, called by exactly those; see ``Collective``."""
-        import torch.distributed as dist  # noqa: PLC0415 - see __init__
-
         members = tuple(ranks)
         check_subgroup(members, self.rank, self.world_size)
-        own = dist.group.WORLD if self._group is None else self._group
-        all_ranks = dist.get_process_group_ranks(own)
-        global_ranks = [all_ranks[self._order[rank]] for rank in members]
-        group = dist.new_group(
-            global_ranks,
-            backend="gloo",
-            timeout=timedelta(seconds=self._deadline_s),
-            use_local_synchronization=True,
+        number = self._num_subgroups.get(members, 0)
+        self._num_subgroups[members] = number + 1
+        name = f"{self.name}/{'-'.join(map(str, members))}#{number}"
+        return TorchCollective(
+            self._base_store, members.index(self.rank), len(members), deadline_s=self._deadline_s, name=name
         )
-        # torch numbers the members of a new group by their global ranks, whatever order they are given in.
-        by_torch = sorted(global_ranks)
-        name = f"{self.name} subgroup {list(members)}"
-        order = [by_torch.index(rank) for rank in global_ranks]
-        return TorchCollective(group, deadline_s=self._deadline_s, name=name, order=order)
 
     def _exchange(self, operation: str, source: int, payload: bytes, timeout_s: float | None) -> list[bytes]:
         """Every member's ``payload`` in rank order; those that are empty are not sent."""
@@ -128,26 +129,27 @@ class TorchCollective:
 
     def _all_gather(self, tensor: torch.Tensor, operation: str, ends: float, deadline_s: float) -> list[torch.Tensor]:
         import torch  # noqa: PLC0415 - see __init__
-        import torch.distributed as dist  # noqa: PLC0415 - see __init__
 
         found = [torch.empty_like(tensor) for _ in range(self.world_size)]
         try:
-            work = dist.all_gather(found, tensor, group=self._group, async_op=True)
+            work = self._group.allgather([found], [tensor])
             work.wait(timedelta(seconds=max(ends - time.monotonic(), 0.001)))
         except RuntimeError as error:
-            place = f"worker group {self.name!r}: rank {self.rank} waited in {operation}"
-            if any(word in str(error).lower() for word in _LATE):
-                late = self._late_members()
-                msg = f"{place} {deadline_s:g} s for ranks {late}; they are still busy, or never call it"
-                raise self._failed(DeadlineError(msg)) from error
-            msg = f"{place}, because a peer failed or left: {str(error).splitlines()[0]}"
-            raise self._failed(WorkerError(msg)) from error
-        return [found[position] for position in self._order]
+            raise self._explained(error, operation, deadline_s) from error
+        return found
 
     def _check_alive(self, operation: str) -> None:
         if self._failure is not None:
             msg = f"worker group {self.name!r}: rank {self.rank} cannot call {operation} any more: {self._failure}"
             raise WorkerError(msg)
+
+    def _explained(self, error: RuntimeError, operation: str, deadline_s: float) -> DeadlineError | WorkerError:
+        """Torch's error in our terms; this collective is of no use after it."""
+        place = f"worker group {self.name!r}: rank {self.rank} waited in {operation}"
+        if any(word in str(error).lower() for word in _LATE):
+            msg = f"{place} {deadline_s:g} s for ranks {self._late_members()}; they are still busy, or never call it"
+            return self._failed(DeadlineError(msg))
+        return self._failed(WorkerError(f"{place}, because a peer failed or left: {str(error).splitlines()[0]}"))
 
     def _failed(self, error: DeadlineError | WorkerError) -> DeadlineError | WorkerError:
         self._failure = self._failure or str(error)
@@ -165,30 +167,17 @@ class TorchCollective:
 
     def _leave_note(self, operation: str) -> None:
         """Write down where this member is, so that a peer which waits in vain can say for whom."""
-        self._store().set(self._note(self.rank), f"{self._num_calls}:{operation}")
+        self._store.set(f"note/{self.rank}", f"{self._num_calls}:{operation}")
 
     def _late_members(self) -> list[int]:
         """Ranks that have not reached this call; all others when nobody can tell."""
-        store = self._store()
         try:
-            store.set_timeout(timedelta(seconds=_POLL_S))
-            return [
-                rank
-                for rank in range(self.world_size)
-                if not store.check([self._note(rank)])
-                or int(store.get(self._note(rank)).decode().partition(":")[0]) < self._num_calls
-            ]
+            self._store.set_timeout(timedelta(seconds=_NOTES_S))
+            return [rank for rank in range(self.world_size) if self._calls_of(rank) < self._num_calls]
         except RuntimeError:
             # The store lives with one of the members, which may be the one that is gone.
             return [rank for rank in range(self.world_size) if rank != self.rank]
 
-    def _note(self, rank: int) -> str:
-        import torch.distributed as dist  # noqa: PLC0415 - see __init__
-
-        own = dist.group.WORLD if self._group is None else self._group
-        return f"rl_core.collective/{getattr(own, 'group_name', 'default')}/{self._order[rank]}"
-
-    def _store(self) -> Any:
-        import torch.distributed as dist  # noqa: PLC0415 - see __init__
-
-        return dist.distributed_c10d._get_default_store()
+    def _calls_of(self, rank: int) -> int:
+        key = f"note/{rank}"
+        return int(self._store.get(key).decode().partition(":")[0]) if self._store.check([key]) else -1

@@ -45,6 +45,7 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
         CheckpointError: it belongs to another model, algorithm or data set, or it is not complete.
     """
     config = trainer.config.trainer
+    CheckpointStore(config.default_local_dir).remove_partial()
     found = checkpoint_to_resume(config.default_local_dir, config.resume_mode, config.resume_from_path)
     if found is None:
         return

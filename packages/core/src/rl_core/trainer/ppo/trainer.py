@@ -16,7 +16,7 @@ from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
 from rl_core.trainer.ppo.resume import load_checkpoint, save_checkpoint
-from rl_core.trainer.ppo.reward import attach_rewards, reward_manager
+from rl_core.trainer.ppo.reward import attach_rewards, check_data_sources, reward_manager
 from rl_core.trainer.ppo.step import StepLog
 from rl_core.trainer.ppo.validation import Validator
 from rl_core.trainer.trackers import Trackers
@@ -67,6 +67,9 @@ class PPOTrainer:
         self.val_dataset = (
             PromptDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
         )
+        if config.custom_reward_function.path is None:
+            for prompts in filter(None, (dataset, self.val_dataset)):
+                check_data_sources(prompts.data_sources(), registry)
         self.reward_manager = reward_manager(config, tokenizer, registry)
         self.trackers = Trackers.from_config(config, registry)
         self.global_step = 0
