@@ -1,0 +1,1 @@
+"""Contract suites: an implementer subclasses one, and inherits a test for every promise."""

@@ -1,0 +1,1 @@
+"""Planted faults: implementations that break one promise each, to prove that the suites notice."""
