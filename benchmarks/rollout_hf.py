@@ -124,7 +124,9 @@ class Ours:
         await self.engine.initialize()
         parts = tuple(WeightSlice(name, tensor.detach()) for name, tensor in named_weights(model))
         specs = [
-            WeightSpec(name=part.name, shape=tuple(part.tensor.shape), dtype=str(part.tensor.dtype).removeprefix("torch."))
+            WeightSpec(
+                name=part.name, shape=tuple(part.tensor.shape), dtype=str(part.tensor.dtype).removeprefix("torch.")
+            )
             for part in parts
         ]
         sink, digest = self.engine.weight_sinks()[0], dict[str, int]()

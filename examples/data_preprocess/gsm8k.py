@@ -2,8 +2,8 @@
 
     python examples/data_preprocess/gsm8k.py --local_dir ~/data/gsm8k [--source DIR]
 
-``--source`` is a folder with ``train.jsonl`` and ``test.jsonl`` as the authors publish them (``question``, ``answer``). Without it
-the data set comes from the Hugging Face Hub or its local cache.
+``--source`` is a folder with ``train.jsonl`` and ``test.jsonl`` as the authors publish them (``question``, ``answer``).
+Without it the data set comes from the Hugging Face Hub or its local cache.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def test_refused_before_anything_is_trained(override, error, message, model, tmp
 
 def test_an_empty_data_set(model, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(DataError, match="no rows in .*empty.jsonl"):
+    with pytest.raises(DataError, match=r"no rows in .*empty\.jsonl"):
         run(model, tmp_path, f"data.train_files={tmp_path}/empty.jsonl")
 
 
@@ -58,17 +58,34 @@ def test_some_missing_rewards_are_left_out_and_counted(model, tmp_path):
     tmp_path.mkdir(exist_ok=True)
     write_inputs(tmp_path)
     source = (tmp_path / "my_reward.py").read_text()
-    (tmp_path / "my_reward.py").write_text(source + "\nwhole = compute_score\ncalls = []\n\ndef sometimes(**row):\n"
-                                           "    calls.append(1)\n    return whole(**row) if len(calls) % 4 else None\n")
-    assert main(arguments(model, tmp_path, "custom_reward_function.name=sometimes",
-                          "trainer.max_failed_reward_fraction=0.5", "trainer.total_training_steps=1")) == 0
+    (tmp_path / "my_reward.py").write_text(
+        source + "\nwhole = compute_score\ncalls = []\n\ndef sometimes(**row):\n"
+        "    calls.append(1)\n    return whole(**row) if len(calls) % 4 else None\n"
+    )
+    assert (
+        main(
+            arguments(
+                model,
+                tmp_path,
+                "custom_reward_function.name=sometimes",
+                "trainer.max_failed_reward_fraction=0.5",
+                "trainer.total_training_steps=1",
+            )
+        )
+        == 0
+    )
     (metrics,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert metrics["reward/missing"] == 8
 
 
 def test_over_long_prompts_can_be_filtered(model, tmp_path):
-    metrics = train(model, tmp_path, "data.filter_overlong_prompts=true", "trainer.total_training_steps=1",
-                    "data.max_prompt_length=64")
+    metrics = train(
+        model,
+        tmp_path,
+        "data.filter_overlong_prompts=true",
+        "trainer.total_training_steps=1",
+        "data.max_prompt_length=64",
+    )
     assert metrics[0]["training/global_step"] == 1
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from rl_core.plugins import get_registry, reset_registry
 
 

@@ -1,7 +1,6 @@
 import json
 
 import pytest
-
 from rl_core.data.files import read_rows
 from rl_core.errors import DataError
 
@@ -27,12 +26,15 @@ def test_broken_line_is_named(tmp_path):
         read_rows(str(tmp_path / "a.jsonl"))
 
 
-@pytest.mark.parametrize(("name", "text", "message"), [
-    ("a.jsonl", "", "no rows"),
-    ("a.csv", "x", r"ends in '\.csv'"),
-    ("a.json", '{"x": 1}', "must hold records"),
-    ("a.jsonl", "3\n", "must hold records"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", "", "no rows"),
+        ("a.csv", "x", r"ends in '\.csv'"),
+        ("a.json", '{"x": 1}', "must hold records"),
+        ("a.jsonl", "3\n", "must hold records"),
+    ],
+)
 def test_unusable_files(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):

@@ -2,7 +2,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-
 from rl_core.data.prompts import PromptDataset
 from rl_core.errors import DataError
 

@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from rl_core.contracts.weights import WeightSlice
 from rl_core.resharding.digest import add_to_digest, bit_sum
 
@@ -20,7 +19,9 @@ def test_signed_zero_and_nan_count():
     assert bit_sum(torch.tensor([float("nan")])) == 0x7FC00000
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.uint8, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.uint8, torch.complex64]
+)
 def test_additive_over_shards_and_independent_of_layout(dtype):
     tensor = torch.arange(24).reshape(4, 6).to(dtype)
     whole = bit_sum(tensor)

@@ -2,7 +2,6 @@ import errno
 from pathlib import Path
 
 import pytest
-
 from rl_core.errors import CheckpointError
 from rl_core.trainer.checkpoint import POINTER, CheckpointStore, checkpoint_to_resume, require_identity
 
@@ -105,7 +104,7 @@ def test_resume_modes(tmp_path):
 
     assert checkpoint_to_resume(tmp_path, "disable", None) is None
     assert checkpoint_to_resume(tmp_path, "resume_path", str(tmp_path / "global_step_1")).step == 1
-    with pytest.raises(CheckpointError, match="needs trainer.resume_from_path"):
+    with pytest.raises(CheckpointError, match=r"needs trainer\.resume_from_path"):
         checkpoint_to_resume(tmp_path, "resume_path", None)
     with pytest.raises(CheckpointError, match="complete ones beside it: global_step_1, global_step_2"):
         checkpoint_to_resume(tmp_path, "resume_path", str(tmp_path / "global_step_9"))

@@ -1,8 +1,8 @@
 import datetime
 import json
+
 import numpy as np
 import torch
-
 from rl_core.trainer.json_text import to_json
 
 

@@ -2,7 +2,6 @@ import asyncio
 import threading
 
 import pytest
-
 from rl_core.errors import DeadlineError
 from rl_core.workers.async_runner import AsyncRunner
 

@@ -1,5 +1,4 @@
 import pytest
-
 from rl_core.workers.phases import NEEDS, Part, Phase, PhaseTable
 
 

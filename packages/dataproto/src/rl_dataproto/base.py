@@ -39,7 +39,8 @@ class BatchBase:
         meta_info: What is true for all rows.
     """
 
-    batch: TensorDictBase | None = None
+    # None is possible, but a user indexes a column far more often than a batch has none: Any spares every reader a check.
+    batch: Any = None
     non_tensor_batch: dict[str, Any] = field(default_factory=dict)
     meta_info: dict[str, Any] = field(default_factory=dict)
 

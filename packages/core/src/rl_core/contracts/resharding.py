@@ -82,20 +82,23 @@ class Resharding(ABC):
 
         Weights move only when the generator does not hold ``version`` already.
         """
-        self.phases.enter("sync_weights")
-        # Every rank must come to the same answer, or some would wait in a collective for the others.
-        current = self.context.collective.all_gather_object(self.rollout.version() == version)
-        if all(current):
-            report = SyncReport(version=version, skipped=True)
-        else:
-            report = self.move(version)
-            self.run(self.rollout.reset_prefix_cache())
-        self.phases.enter("generate")
-        # A replica's ranks hold its memory together: its lead may only start once all are awake, and nobody may
-        # sleep before every lead is done.
-        self.context.collective.barrier()
         try:
+            self.phases.enter("sync_weights")
+            report = self._synced(version)
+            self.phases.enter("generate")
+            # A replica's ranks hold its memory together: its lead may only start once all are awake, and nobody may
+            # sleep before every lead is done.
+            self.context.collective.barrier()
             yield report
             self.context.collective.barrier()
         finally:
             self.phases.leave("generate")
+
+    def _synced(self, version: int) -> SyncReport:
+        # Every rank must come to the same answer, or some would wait in a collective for the others.
+        current = self.context.collective.all_gather_object(self.rollout.version() == version)
+        if all(current):
+            return SyncReport(version=version, skipped=True)
+        report = self.move(version)
+        self.run(self.rollout.reset_prefix_cache())
+        return report

@@ -9,14 +9,14 @@ import numpy as np
 from rl_core.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from rl_core.data.prompts import PromptDataset
 
 
 class PromptLoader:
     """Batches over several epochs; ``Stateful``. An incomplete last batch of an epoch is dropped."""
 
     def __init__(
-        self, dataset: Sequence[dict[str, Any]], *, batch_size: int, epochs: int, shuffle: bool, seed: int
+        self, dataset: PromptDataset | list[dict[str, Any]], *, batch_size: int, epochs: int, shuffle: bool, seed: int
     ) -> None:
         """Store the arguments.
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from rl_core.contracts.resharding import Resharding
 from rl_core.contracts.rollout import WeightSink
-from rl_core.contracts.weights import SyncReport
+from rl_core.contracts.weights import SyncReport, WeightBucket
 from rl_core.errors import WeightSyncError
 from rl_core.resharding.digest import add_to_digest
+
+
+async def _put(bucket: WeightBucket, sink: WeightSink) -> None:
+    await sink.put(bucket)
 
 
 class GenericResharding(Resharding):
@@ -32,13 +37,19 @@ class GenericResharding(Resharding):
         digest: dict[str, int] = {}
         num_tensors = num_bytes = 0
         error: str | None = None
-        for bucket in self.engine.named_weights(self.bucket_bytes):
-            add_to_digest(digest, bucket.slices)
-            num_tensors += len(bucket.slices)
-            num_bytes += sum(part.tensor.numel() * part.tensor.element_size() for part in bucket.slices)
-            # A rank whose sink failed still drains the stream: its peers are in the same collectives.
-            if error is None:
-                error = self._each(sinks, lambda sink, bucket=bucket: sink.put(bucket))
+        try:
+            for bucket in self.engine.named_weights(self.bucket_bytes):
+                add_to_digest(digest, bucket.slices)
+                num_tensors += len(bucket.slices)
+                num_bytes += sum(part.tensor.numel() * part.tensor.element_size() for part in bucket.slices)
+                # A rank whose sink failed still drains the stream: its peers are in the same collectives.
+                if error is None:
+                    error = self._each(sinks, partial(_put, bucket))
+        except Exception as failure:
+            # Peers may be inside the engine's own collective, so nothing can be exchanged: this rank's failure is
+            # what releases them. Its sinks must not serve half of the weights.
+            self._abort(sinks, str(failure))
+            raise
         self._agree(sinks, error)
         self._agree(sinks, self._each(sinks, lambda sink: sink.end(digest)))
         return SyncReport(
@@ -65,7 +76,10 @@ class GenericResharding(Resharding):
         if not errors:
             return
         reason = "; ".join(errors)
-        for sink in sinks.values():
-            self.run(sink.abort(reason))
+        self._abort(sinks, reason)
         msg = f"the weights did not reach the generator: {reason}"
         raise WeightSyncError(msg)
+
+    def _abort(self, sinks: Mapping[int, WeightSink], reason: str) -> None:
+        for sink in sinks.values():
+            self.run(sink.abort(reason))

@@ -3,11 +3,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rl_dataproto import DataProto, jagged_from_rows
-
 from rl_core.algorithms.kl_controller import AdaptiveKLController
 from rl_core.plugins import get_registry
 from rl_core.trainer.ppo.advantage import compute_advantage
+from rl_dataproto import DataProto, jagged_from_rows
 
 
 def jagged(*rows, dtype=torch.float32):

@@ -3,10 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from rl_dataproto import DataProto, jagged_from_rows
-
 from rl_core.errors import WeightSyncError
 from rl_core.trainer.ppo.parity import check_parity
+from rl_dataproto import DataProto, jagged_from_rows
 
 
 def batch(rollout, trainer, mask=(1, 1)):
@@ -37,7 +36,7 @@ def test_the_first_hand_over_has_a_limit_of_its_own():
 
 
 def test_a_stop_threshold_holds_at_every_step_and_for_nan():
-    with pytest.raises(WeightSyncError, match="max_logprob_gap is 0.2"):
+    with pytest.raises(WeightSyncError, match=r"max_logprob_gap is 0\.2"):
         check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(max_gap=0.2), step=5)
     with pytest.raises(WeightSyncError, match="nan"):
         check_parity(batch([-1.0, -2.0], [float("nan"), -2.5]), limits(max_gap=0.2), step=5)

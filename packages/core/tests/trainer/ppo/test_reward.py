@@ -4,11 +4,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rl_dataproto import DataProto, jagged_from_rows
-
 from rl_core.contracts.reward import RewardResult, parse_reward
 from rl_core.errors import ConfigError, MissingRewardError
 from rl_core.trainer.ppo.reward import NaiveRewardManager, attach_rewards, check_data_sources, load_reward_function
+from rl_dataproto import DataProto, jagged_from_rows
 
 
 class Letters:
@@ -115,8 +114,10 @@ def config(path, name="compute_score", **kwargs):
 
 def test_custom_function_from_a_file_with_its_arguments(tmp_path):
     file = tmp_path / "my reward.py"
-    file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0):\n"
-                    "    return bonus + (ground_truth in solution_str)\n")
+    file.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0):\n"
+        "    return bonus + (ground_truth in solution_str)\n"
+    )
 
     function = load_reward_function(config(file, bonus=2), registry=None)
     assert function(data_source="d", solution_str="axb", ground_truth="x") == 3

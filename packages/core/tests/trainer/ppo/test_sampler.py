@@ -3,8 +3,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rl_dataproto import DataProto, jagged_from_rows
-
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.contracts.sampler import GroupStatus
 from rl_core.data.loader import PromptLoader
@@ -12,6 +10,7 @@ from rl_core.errors import MissingRolloutError
 from rl_core.metrics import Metric
 from rl_core.trainer.ppo.sampler import SyncSampler, make_prompts
 from rl_core.trainer.ppo.step import METRICS_KEY
+from rl_dataproto import DataProto, jagged_from_rows
 
 ITEMS = [{"prompt_ids": [5] * (i + 1), "raw_prompt": f"p{i}", "data_source": "d", "index": i} for i in range(4)]
 

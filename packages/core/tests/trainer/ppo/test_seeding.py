@@ -14,4 +14,8 @@ def test_arguments_do_not_run_into_each_other():
 
 
 def test_uids_sort_in_batch_order():
-    assert sorted([group_uid(2, 0), group_uid(1, 10), group_uid(1, 9)]) == [group_uid(1, 9), group_uid(1, 10), group_uid(2, 0)]
+    assert sorted([group_uid(2, 0), group_uid(1, 10), group_uid(1, 9)]) == [
+        group_uid(1, 9),
+        group_uid(1, 10),
+        group_uid(2, 0),
+    ]

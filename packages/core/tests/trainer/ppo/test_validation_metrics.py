@@ -2,7 +2,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-
 from rl_core.trainer.ppo.validation_metrics import ValidationAnswer, expected_best, validation_metrics
 
 

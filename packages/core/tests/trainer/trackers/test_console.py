@@ -27,7 +27,9 @@ def test_a_line_shows_what_is_watched_and_where_the_time_went():
 
 
 def test_long_answers_are_cut_and_markup_is_not_interpreted():
-    text = printed(lambda tracker: tracker.log_generations(1, [{"output": "[bold]x[/bold]\n" + "y" * 400, "score": 0.5}]))
+    text = printed(
+        lambda tracker: tracker.log_generations(1, [{"output": "[bold]x[/bold]\n" + "y" * 400, "score": 0.5}])
+    )
     assert text.startswith("  step 1 score 0.5: [bold]x[/bold]\\ny")
     assert text.endswith("… \n".replace(" ", ""))
 

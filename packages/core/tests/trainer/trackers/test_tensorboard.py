@@ -17,5 +17,8 @@ def test_scalars_can_be_read_back_and_resume_hides_later_steps(tmp_path):
 
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("actor/pg_loss")] == [(1, pytest.approx(0.5)), (2, 20.0)]
+    assert [(event.step, event.value) for event in events.Scalars("actor/pg_loss")] == [
+        (1, pytest.approx(0.5)),
+        (2, 20.0),
+    ]
     assert "generations/0/text_summary" in events.Tags()["tensors"]

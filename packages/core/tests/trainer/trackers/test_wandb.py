@@ -1,7 +1,6 @@
 from types import SimpleNamespace
 
 import pytest
-
 from rl_core.trainer.trackers.wandb import WandbTracker
 
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from rl_core.contracts.weights import WeightManifest, WeightSpec
+from torch import Tensor
 
 EMBED = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"

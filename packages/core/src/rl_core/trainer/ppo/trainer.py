@@ -76,7 +76,9 @@ class PPOTrainer:
 
     def init_workers(self) -> None:
         """Start one worker group for each role, load the models, and go on from a checkpoint if there is one."""
-        self.actor_rollout_wg: Any = self.runtime.worker_group(
+        # A group's methods are bound when it is built, so they are typed by the worker classes, not by the group.
+        group: Any = self.runtime.worker_group
+        self.actor_rollout_wg = group(
             "actor_rollout_ref",
             ActorRolloutRefWorker,
             self.config,
@@ -84,16 +86,16 @@ class PPOTrainer:
             total_training_steps=self.total_steps,
         )
         self.actor_rollout_wg.init_model()
-        self.ref_policy_wg: Any = self.actor_rollout_wg
+        self.ref_policy_wg = self.actor_rollout_wg
         if self.use_critic:
-            self.critic_wg: Any = self.runtime.worker_group(
-                "critic", CriticWorker, self.config, total_training_steps=self.total_steps
-            )
+            self.critic_wg = group("critic", CriticWorker, self.config, total_training_steps=self.total_steps)
             self.critic_wg.init_model()
         generate = self.actor_rollout_wg.generate_sequences
         sampler_class = cast("Any", self.registry.load("sampler", self.config.trainer.v1.trainer_mode))
         self.sampler: Sampler = sampler_class(self.config, self.loader, generate)
-        self.validator = self.val_dataset and Validator(self.config, self.val_dataset, generate, self.reward_manager)
+        self.validator = (
+            Validator(self.config, self.val_dataset, generate, self.reward_manager) if self.val_dataset else None
+        )
         load_checkpoint(self)
 
     def fit(self) -> None:

@@ -69,15 +69,16 @@ def expected_best(scores: Sequence[float], k: int) -> tuple[float, float]:
     weights = np.array([comb(i, k - 1) for i in range(len(ordered))], dtype=np.float64) / comb(len(ordered), k)
     values = np.array(ordered, dtype=np.float64)
     mean = float(weights @ values)
-    return mean, float(np.sqrt(max(weights @ (values - mean) ** 2, 0.0)))
+    variance = max(float(weights @ (values - mean) ** 2), 0.0)
+    return mean, variance**0.5
 
 
 def _prompt_statistics(group: Sequence[ValidationAnswer], largest: int) -> dict[str, dict[str, float]]:
     columns: dict[str, list[float]] = {"reward": [answer.score for answer in group]}
     for key in {key for answer in group for key in answer.extra}:
-        values = [answer.extra.get(key) for answer in group]
-        if all(isinstance(value, bool | int | float | np.number) for value in values):
-            columns[key] = [float(value) for value in values]  # type: ignore[arg-type]
+        found: list[Any] = [answer.extra.get(key) for answer in group]
+        if all(isinstance(value, bool | int | float | np.number) for value in found):
+            columns[key] = [float(value) for value in found]
     statistics = {variable: _statistics(values, largest) for variable, values in columns.items()}
     predictions = [answer.extra.get("pred") for answer in group]
     if all(prediction is not None for prediction in predictions):

@@ -22,7 +22,18 @@ WATCHED = (
     ("len", "response_length/mean"),
     ("tok/s", "perf/throughput"),
 )
-PHASES = ("gen", "old_log_prob", "ref", "values", "reward", "adv", "update_critic", "update_actor", "testing", "save_checkpoint")
+PHASES = (
+    "gen",
+    "old_log_prob",
+    "ref",
+    "values",
+    "reward",
+    "adv",
+    "update_critic",
+    "update_actor",
+    "testing",
+    "save_checkpoint",
+)
 _SHOWN_CHARACTERS = 300
 
 
@@ -38,10 +49,14 @@ class ConsoleTracker:
         """See ``Tracker``."""
         shown = [f"{label} {metrics[name]:.4g}" for label, name in WATCHED if name in metrics]
         times = [
-            f"{name} {metrics[f'timing_s/{name}']:.2g}s" for name in PHASES if metrics.get(f"timing_s/{name}", 0) >= 0.01
+            f"{name} {metrics[f'timing_s/{name}']:.2g}s"
+            for name in PHASES
+            if metrics.get(f"timing_s/{name}", 0) >= 0.01
         ]
         if "timing_s/step" in metrics:
-            shown.append(f"{metrics['timing_s/step']:.3g}s ({', '.join(times)})" if times else f"{metrics['timing_s/step']:.3g}s")
+            shown.append(
+                f"{metrics['timing_s/step']:.3g}s ({', '.join(times)})" if times else f"{metrics['timing_s/step']:.3g}s"
+            )
         shown += [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("val-core/")]
         self._console.print(f"step {step}: " + "  ".join(shown))
         self._advance(step, metrics)

@@ -46,5 +46,3 @@ class JsonlTracker:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-

@@ -36,7 +36,7 @@ class WandbTracker:
         """A table of the records."""
         columns = ["input", "output", "gts", "score"]
         rows = [[str(record.get(column)) for column in columns] for record in records]
-        self._run.log({"val/generations": wandb.Table(columns=columns, data=rows)}, step=step)
+        self._run.log({"val/generations": wandb.Table(columns=[*columns], data=rows)}, step=step)
 
     def resume(self, step: int) -> None:
         """Nothing to drop: a step that comes again is ignored by the service."""
