@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -107,3 +109,19 @@ def test_columns_that_need_a_gradient_pass_it_on():
     out = DataProto.concat([data.repeat(2), data[[3, 3]], data[:1], data.repeat(1, interleave=False)])
     out.batch["x"].sum().backward()
     assert leaf.grad.tolist() == [[4, 4], [3, 3], [3, 3], [5, 5]]
+
+
+def test_a_part_of_a_buffer_keeps_the_whole_from_being_used_again():
+    pool = BufferPool(2**30)
+    buffer = pool.buffer(8 * 2**20)
+    part = buffer[100:200]
+    part[:] = 7
+    del buffer
+    gc.collect()
+
+    assert pool.kept_bytes == 0
+    pool.buffer(8 * 2**20)[:] = 1
+    assert part.tolist() == [7] * 100
+    del part
+    gc.collect()
+    assert pool.kept_bytes == 2 * 8 * 2**20

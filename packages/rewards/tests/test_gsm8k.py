@@ -2,7 +2,6 @@ import time
 
 import numpy as np
 import pytest
-
 from rl_rewards.gsm8k import compute_score
 
 
@@ -37,7 +36,17 @@ def test_b42_ground_truth_may_be_a_number(gold):
     assert score("#### 4", gold) == 1.0
 
 
-@pytest.mark.parametrize(("response", "gold", "expected"), [("-$5", "-5", 1), ("$-5", "-5", 1), ("#### - 5", "5", 0), ("#### .5", "0.5", 1), ("#### five", "5", 0), ("####18 apples", "18", 1)])
+@pytest.mark.parametrize(
+    ("response", "gold", "expected"),
+    [
+        ("-$5", "-5", 1),
+        ("$-5", "-5", 1),
+        ("#### - 5", "5", 0),
+        ("#### .5", "0.5", 1),
+        ("#### five", "5", 0),
+        ("####18 apples", "18", 1),
+    ],
+)
 def test_other_spellings(response, gold, expected):
     response = response if "####" in response else f"#### {response}"
     assert score(response, gold) == expected
@@ -58,7 +67,9 @@ def test_a_row_without_a_number_is_an_error_not_a_wrong_answer():
         score("#### ", "")
 
 
-@pytest.mark.parametrize("text", ["1 " * 100_000, "####" * 50_000, "#### " + "9" * 100_000, "(" * 50_000 + "a", "-$" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["1 " * 100_000, "####" * 50_000, "#### " + "9" * 100_000, "(" * 50_000 + "a", "-$" * 50_000]
+)
 def test_b52_degenerate_responses_are_scored_quickly(text):
     started = time.process_time()
     assert score(text, "7") == 0.0

@@ -49,7 +49,9 @@ class BufferPool:
         memory = self._take(size)
         if memory is None:
             memory = torch.empty(size, dtype=torch.uint8).numpy()
-        view = memory[:num_bytes]
+        # Not memory[:num_bytes]: numpy lets a view of a view refer to the outermost array, past the one whose death is
+        # watched here. Over a memoryview the chain of references stops at this array.
+        view = np.frombuffer(memory.data, dtype=np.uint8, count=num_bytes)
         if size <= self._limit:
             weakref.finalize(view, self._give_back, memory).atexit = False
         return view

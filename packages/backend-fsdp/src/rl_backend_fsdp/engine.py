@@ -1,0 +1,163 @@
+"""The FSDP2 engine: every block of the model is cut over all workers and gathered while it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from rl_core.contracts.engine import EngineConfig, EngineRole
+from rl_core.contracts.weights import WeightSpec
+from rl_core.errors import ConfigError
+from rl_core.single_controller.base.collective import WorkerContext
+from rl_engine.base_engine import HFTrainingEngine
+from rl_engine.models import dtype_by_name
+from rl_engine.process_group import ProcessGroupLease
+from rl_engine.token_model import TokenModel
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from rl_backend_fsdp import checkpoint
+from rl_backend_fsdp.config import FSDPConfig
+from rl_backend_fsdp.weights import WeightGatherer, owner_ranks
+
+
+class FSDPEngine(HFTrainingEngine):
+    """One role's model on PyTorch FSDP2."""
+
+    backend: ClassVar[str] = "fsdp"
+
+    def __init__(self, role: EngineRole, model: Any, config: EngineConfig, context: WorkerContext) -> None:
+        """See ``TrainingEngine``; ``config.plugin`` is an ``FSDPConfig`` or None."""
+        super().__init__(role, model, config, context)
+        self.options: FSDPConfig = config.plugin or FSDPConfig()
+        self._lease = ProcessGroupLease()
+        self._mesh: DeviceMesh | None = None
+
+    @property
+    def load_dtype(self) -> torch.dtype:
+        """See ``HFTrainingEngine``."""
+        return dtype_by_name(self.options.model_dtype)
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """See ``HFTrainingEngine``."""
+        if self.options.dtype is not None:
+            return dtype_by_name(self.options.dtype)
+        return torch.bfloat16 if self.device.type == "cuda" else self.load_dtype
+
+    # Life.
+
+    def open(self) -> None:
+        """See ``HFTrainingEngine``."""
+        size = self.options.fsdp_size
+        if size not in (-1, self.context.world_size):
+            msg = (
+                f"fsdp_config.fsdp_size is {size}, with {self.context.world_size} workers; several copies of the model are not "
+                "supported by this version. Leave it at -1, which cuts one copy over all workers"
+            )
+            raise ConfigError(msg)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        self._lease.acquire(self.context, self.options.collective_timeout_s)
+        self._mesh = init_device_mesh(self.device.type, (self.context.world_size,), mesh_dim_names=("shard",))
+
+    def shut(self) -> None:
+        """See ``HFTrainingEngine``."""
+        self._mesh = None
+        self._lease.release()
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The workers that share the model."""
+        assert self._mesh is not None  # open() came first
+        return self._mesh
+
+    def shard(self, module: TokenModel) -> None:
+        """See ``HFTrainingEngine``."""
+        options: dict[str, Any] = {"mesh": self.mesh, "mp_policy": self._precision()}
+        for block in self._blocks(module):
+            fully_shard(block, reshard_after_forward=self.options.reshard_after_forward, **options)
+        # What is left - embedding, last norm, output layer - is needed at both ends of a pass.
+        fully_shard(module, reshard_after_forward=False, **options)
+        for part in sharded_parts(module):
+            # Gradients are sums over ranks; FSDP2 would average them.
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
+
+    def _precision(self) -> MixedPrecisionPolicy:
+        if self.compute_dtype == self.load_dtype:
+            return MixedPrecisionPolicy()
+        return MixedPrecisionPolicy(
+            param_dtype=self.compute_dtype, reduce_dtype=dtype_by_name(self.options.reduce_dtype)
+        )
+
+    def _blocks(self, module: TokenModel) -> list[nn.Module]:
+        names = self.options.wrap_policy.transformer_layer_cls_to_wrap
+        if names is None:
+            return module.layers()
+        blocks = [block for block in module.modules() if type(block).__name__ in names]
+        if not blocks:
+            msg = (
+                f"fsdp_config.wrap_policy.transformer_layer_cls_to_wrap is {list(names)}, but the model has no such block; its "
+                f"own choice is {sorted({type(block).__name__ for block in module.layers()})}"
+            )
+            raise ConfigError(msg)
+        return blocks
+
+    # Computing.
+
+    def before_backward(self, *, is_last: bool) -> None:
+        """See ``HFTrainingEngine``."""
+        root = self.module("forward_backward")
+        assert isinstance(root, FSDPModule)
+        root.set_requires_gradient_sync(is_last or not self.options.use_no_sync_for_gradient_accumulation)
+
+    def after_forward(self) -> None:
+        """See ``HFTrainingEngine``; a gathered root would be used again by the next pass, whatever happened meanwhile."""
+        if self._module is not None:
+            for part in sharded_parts(self._module):
+                part.reshard()
+
+    def grad_norm(self, gradients: Sequence[Tensor]) -> float:
+        """See ``HFTrainingEngine``."""
+        norms = torch._foreach_norm([self.local(gradient) for gradient in gradients]) if gradients else []
+        squares = [norm.double().square() for norm in norms]
+        total = torch.stack([torch.zeros((), dtype=torch.float64, device=self.device), *squares]).sum()
+        dist.all_reduce(total, group=self.mesh.get_group())
+        return float(total.sqrt())
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """See ``HFTrainingEngine``."""
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+    # Weights.
+
+    def gather(self, specs: Sequence[WeightSpec], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """See ``HFTrainingEngine``."""
+        return WeightGatherer(self.mesh).gather(specs, tensors)
+
+    def owner_ranks(self, tensor: Tensor) -> tuple[int, ...]:
+        """See ``HFTrainingEngine``."""
+        return owner_ranks(tensor, self.context.world_size)
+
+    # Checkpoints.
+
+    def save(self, directory: Path) -> None:
+        """See ``TrainingEngine``."""
+        checkpoint.save(self, directory)
+
+    def load(self, directory: Path) -> None:
+        """See ``TrainingEngine``."""
+        checkpoint.load(self, directory)
+
+
+def sharded_parts(module: nn.Module) -> Iterator[FSDPModule]:
+    """Everything in ``module`` that is sharded on its own, the root among them."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            yield part

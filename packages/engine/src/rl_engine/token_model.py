@@ -1,0 +1,159 @@
+"""A model as an engine calls it: hidden states in, numbers for response tokens out.
+
+An engine shards and calls the wrapper; names in checkpoints and weight streams are those of the Hugging Face model
+inside it (``checkpoint_name``).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from rl_core.algorithms.logprobs import DEFAULT_CHUNK_SIZE
+from rl_core.errors import ConfigError
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from rl_engine.outputs import LogitTransform, find_transform, identity, score_tokens
+from rl_engine.packing import ModelInputs
+
+
+class TokenModel(nn.Module):
+    """Base of what engines call."""
+
+    prefix = ""
+    """What this wrapper puts in front of the names of the Hugging Face model."""
+
+    outputs: frozenset[str] = frozenset()
+    """Outputs it can give."""
+
+    @property
+    @abstractmethod
+    def backbone(self) -> PreTrainedModel:
+        """The decoder that gives hidden states."""
+
+    @property
+    def hf_config(self) -> PreTrainedConfig:
+        """Configuration of the model."""
+        return self.backbone.config
+
+    @abstractmethod
+    def heads(self, hidden: Tensor, tokens: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
+        """[N, H] hidden states and the tokens [N] that belong to them -> outputs [N]."""
+
+    def forward(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
+        """Outputs ``wanted`` of the response tokens of one pass, [N] each."""
+        hidden = self.hidden_states(inputs)
+        return self.heads(hidden.flatten(0, 1)[inputs.select], inputs.tokens, wanted)
+
+    def hidden_states(self, inputs: ModelInputs) -> Tensor:
+        """[1, total, H] or [B, L, H], after the last norm."""
+        hidden: Tensor = self.backbone(**inputs.arguments()).last_hidden_state
+        return hidden
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter and saved buffer under its name in the checkpoint, tied ones under each of their names."""
+        for name, parameter in self.named_parameters(remove_duplicate=False):
+            yield self.checkpoint_name(name), parameter
+        saved = self.state_dict(keep_vars=True)
+        for name, buffer in self.named_buffers(remove_duplicate=False):
+            if name in saved:
+                yield self.checkpoint_name(name), buffer
+
+    def checkpoint_name(self, name: str) -> str:
+        """A name within this wrapper as the Hugging Face checkpoint has it."""
+        return name.removeprefix(self.prefix)
+
+    def layers(self) -> list[nn.Module]:
+        """The blocks that the model must not be cut inside of, in order, none within another; some models name none."""
+        classes = set(self.backbone._no_split_modules or ())
+        found: dict[str, nn.Module] = {}
+        for name, module in self.backbone.named_modules():
+            inside = any(name.startswith(f"{outer}.") for outer in found)
+            if type(module).__name__ in classes and not inside:
+                found[name] = module
+        return list(found.values())
+
+
+class PolicyModel(TokenModel):
+    """A causal language model that scores tokens."""
+
+    prefix = "causal_lm."
+    outputs = frozenset({"log_probs", "entropy"})
+
+    def __init__(
+        self, causal_lm: PreTrainedModel, *, temperature: float = 1.0, chunk_size: int = DEFAULT_CHUNK_SIZE
+    ) -> None:
+        """Wrap ``causal_lm``.
+
+        Args:
+            causal_lm: the model.
+            temperature: divides its logits.
+            chunk_size: tokens whose logits exist at a time.
+
+        Raises:
+            ConfigError: its output layer is not a plain linear one, or the temperature is not above 0.
+        """
+        super().__init__()
+        head = causal_lm.get_output_embeddings()
+        if not isinstance(head, nn.Linear):
+            msg = f"the output layer of {type(causal_lm).__name__} is a {type(head).__name__}; only a linear one is supported"
+            raise ConfigError(msg)
+        if not temperature > 0:
+            msg = f"the sampling temperature is {temperature}; log-probs to train on need rollout.temperature above 0"
+            raise ConfigError(msg)
+        self.causal_lm = causal_lm
+        self.temperature = temperature
+        self.chunk_size = chunk_size
+        self.transform: LogitTransform = identity
+
+    @property
+    def backbone(self) -> PreTrainedModel:
+        """See ``TokenModel``."""
+        model: PreTrainedModel = self.causal_lm.base_model
+        return model
+
+    @property
+    def head(self) -> nn.Linear:
+        """The output layer."""
+        layer: nn.Linear = self.causal_lm.get_output_embeddings()
+        return layer
+
+    def heads(self, hidden: Tensor, tokens: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
+        """See ``TokenModel``."""
+        log_probs, entropy = score_tokens(
+            hidden,
+            self.head,
+            tokens,
+            transform=self.transform,
+            temperature=self.temperature,
+            chunk_size=self.chunk_size,
+        )
+        return {name: value for name, value in (("log_probs", log_probs), ("entropy", entropy)) if name in wanted}
+
+    def forward(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
+        """See ``TokenModel``; asked for ``"hidden"``, the hidden states of the whole pass, for ``"transform"``, nothing."""
+        if "transform" in wanted:
+            self._learn_transform(inputs)
+            return {}
+        if "hidden" in wanted:
+            return {"hidden": self.hidden_states(inputs)}
+        return super().forward(inputs, wanted)
+
+    def _learn_transform(self, inputs: ModelInputs) -> None:
+        """Find out from the model itself what it does to its logits."""
+        raw: list[Tensor] = []
+
+        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
+            raw.append(output)
+
+        handle = self.head.register_forward_hook(keep)
+        try:
+            logits = self.causal_lm(**inputs.arguments()).logits
+        finally:
+            handle.remove()
+        if len(raw) != 1:
+            msg = f"{type(self.causal_lm).__name__} calls its output layer {len(raw)} times a pass; one is supported"
+            raise ConfigError(msg)
+        self.transform = find_transform(self.hf_config, raw[0], logits)
