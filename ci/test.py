@@ -245,6 +245,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.python is None:
         try:
             outcome.setup_s += environments.make(base)
+            if "slow" in options.phase:
+                environments.install_slow(base)
         except environments.SetupError as error:
             outcome.problems.append(str(error))
             return close(outcome, settings)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from rl_core.config.check import BATCH, ENGINES, INERT, POOLS, SPELLING, STEPS, Finding, Report, check_config
 from rl_core.errors import ConfigError
@@ -48,7 +50,7 @@ def test_uneven_shares_are_a_warning(check):
         f"{ACTOR}.ppo_mini_batch_size=3",
         "trainer.n_gpus_per_node=2",
     )
-    assert [str(warning) for warning in report.warnings] == [
+    assert [str(warning) for warning in report.warnings if warning.topic != POOLS] == [
         "actor: 3 responses of a mini-batch over 2 workers do not divide: 1 of them get one more, the others wait."
     ]
 
@@ -114,6 +116,21 @@ def test_split_pools_say_what_each_waits_for(check):
     ]
     lines = check("algorithm.adv_estimator=mine", *SIZES, *pools, "trainer.v1.trainer_mode=separate_async").lines(POOLS)
     assert all("waits only when the batches in flight run out (separate_async)" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("asked", "warning"),
+    [
+        ([f"{ROLLOUT}.nnodes=1", "trainer.runtime=local"], r"rollout \(1 workers\) asked for workers of their own"),
+        (["trainer.runtime=ray"], "needs the Ray runtime, which this version does not have yet"),
+        (["trainer.n_gpus_per_node=2"], "with 2 workers needs the Ray runtime"),
+    ],
+)
+def test_a_run_that_this_version_cannot_place_is_said_so(check, asked, warning):
+    report = check("algorithm.adv_estimator=mine", *SIZES, *asked)
+    (found,) = [str(line) for line in report.warnings if line.topic == POOLS]
+    assert found.startswith("the run would not start: ")
+    assert re.search(warning, found)
 
 
 def test_inert_keys_and_other_spellings_get_a_line_each(check):

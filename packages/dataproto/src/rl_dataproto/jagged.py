@@ -149,16 +149,18 @@ def jagged_from_rows(rows: Iterable[Tensor | np.ndarray | Sequence[Any]], dtype:
     """Build a jagged column from one tensor, array or list a row.
 
     Args:
-        rows: At least one row, each ``[length, ...]`` with equal trailing dimensions.
-        dtype: dtype of the column; that of the rows when left out.
+        rows: Each ``[length, ...]`` with equal trailing dimensions.
+        dtype: dtype of the column; that of the rows when left out. A column of no rows needs it.
 
     Returns:
         Nested tensor ``[B, j, ...]`` with the jagged layout.
 
     Raises:
-        ColumnError: There is no row, or the rows differ in dtype or in trailing dimensions.
+        ColumnError: There is neither a row nor a dtype, or the rows differ in dtype or in trailing dimensions.
     """
     tensors = [torch.as_tensor(row, dtype=dtype) for row in rows]
+    if not tensors and dtype is not None:
+        return Jagged(torch.empty(0, dtype=dtype), torch.zeros(1, dtype=torch.int64)).close()
     if not tensors:
         msg = "A jagged column was asked of no rows: dtype and shape of a row are then unknown, give at least one."
         raise ColumnError(msg)

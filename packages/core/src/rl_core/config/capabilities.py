@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from rl_core.config.runtime_choice import cannot_share_a_process
 from rl_core.errors import PluginError
 from rl_core.plugins import Record, Registry, kind_label
 
@@ -106,7 +107,7 @@ def capability_errors(config: Config, world_size: int, registry: Registry) -> It
                 f"{need.key} is {value}, which needs {need.capability!r}; {_label(record)} does not have it "
                 f"(it has: {_listed(record)}).{_others(need, registry)}"
             )
-    yield from _local_runtime(config, world_size, engines)
+    yield from _local_runtime(config, world_size, registry)
     yield from _replicas(config, world_size)
 
 
@@ -139,15 +140,14 @@ def pairing_note(config: Config, registry: Registry) -> tuple[str | None, str | 
     return f"weights go from {backend!r} to {rollout!r} by resharding {pairing.record.name!r}: {pairing.reason}.", None
 
 
-def _local_runtime(config: Config, world_size: int, engines: dict[str, Record]) -> Iterator[str]:
+def _local_runtime(config: Config, world_size: int, registry: Registry) -> Iterator[str]:
     if config.tree.trainer.runtime != "local" or world_size == 1:
         return
-    for record in engines.values():
-        if "shared_process" not in record.capabilities:
-            yield (
-                f"trainer.runtime is local with {world_size} workers, which live in one process; {_label(record)} "
-                "needs a process for each worker. Set trainer.runtime=ray, or use one worker."
-            )
+    for engine in cannot_share_a_process(config.tree, registry):
+        yield (
+            f"trainer.runtime is local with {world_size} workers, which live in one process; {engine} "
+            "needs a process for each worker. Set trainer.runtime=ray, or use one worker."
+        )
 
 
 def _replicas(config: Config, world_size: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ from rl_core.config.contradictions import contradictions
 from rl_core.config.inert import inert_lines
 from rl_core.config.inert_choice import inert_choices
 from rl_core.config.roles import SHARED, idle_phases, pools
+from rl_core.config.runtime_choice import missing_runtime
 from rl_core.config.schedule import StepSchedule, step_schedule
 from rl_core.errors import ConfigError, PluginError
 
@@ -143,6 +144,10 @@ def _check_engines(config: Config, workers: int, registry: Registry, report: Rep
         report.errors.append(Finding(ENGINES, error))
     report.errors += [Finding(ENGINES, text) for text in capability_errors(config, workers, registry)]
     report.notes += [Finding(ENGINES, text) for text in capability_notes(config)]
+    # The machine that checks need not be the one that trains, so its own devices prove nothing.
+    missing = missing_runtime(config.tree, has_cuda=config.tree.trainer.device == "cuda")
+    if missing is not None:
+        report.warnings.append(Finding(POOLS, f"the run would not start: {missing}"))
 
 
 def batch_lines(plan: BatchArithmetic) -> list[str]:

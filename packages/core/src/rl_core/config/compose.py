@@ -280,8 +280,9 @@ def _finish(
     derive(raw, chosen.records)
     limits = limit_errors(raw, schema)
     state.complain(limits)
-    if not limits:
-        state.complain(per_worker_micro_batches(raw))
+    if limits:
+        return None  # nothing can be worked out from sizes that cannot be
+    state.complain(per_worker_micro_batches(raw))
     tree = _tree(raw)
     return Config(
         tree=tree,

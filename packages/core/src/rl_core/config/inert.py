@@ -16,7 +16,7 @@ COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("the templated text is not kept; data.return_raw_chat keeps the messages", ("data.return_full_prompt",)),
     ("what the processor makes of a prompt always reaches the engine", ("data.return_multi_modal_inputs",)),
     ("actor_rollout_ref.model.trust_remote_code decides", ("data.trust_remote_code",)),
-    ("rollout.nnodes alone separates generation from training", ("actor_rollout_ref.hybrid_engine",)),
+    ("generation and training share their workers", ("actor_rollout_ref.hybrid_engine",)),
     ("engines always answer single requests asynchronously", ("actor_rollout_ref.rollout.mode",)),
     ("the temperature alone decides; 0 is greedy", ("actor_rollout_ref.rollout.do_sample",)),
     ("the seeds of all draws follow from trainer.seed", ("actor_rollout_ref.rollout.seed",)),
@@ -33,9 +33,9 @@ COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("the group size is rollout.n", ("actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts",)),
     ("a module in reward_manager_module.path takes precedence by itself", ("reward_model.reward_manager_source",)),
-    ("scoring always starts as each response ends", ("reward_model.launch_reward_fn_async",)),
+    ("scoring starts as soon as a step's responses are there", ("reward_model.launch_reward_fn_async",)),
     ("there is one trainer", ("trainer.use_v1",)),
-    ("batches travel by the runtime's own object store", ("transfer_queue.*",)),
+    ("batches travel with the calls themselves", ("transfer_queue.*",)),
 )
 """Why nothing needs them -> keys, or sections with ``*``."""
 

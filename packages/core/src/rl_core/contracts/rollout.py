@@ -144,6 +144,9 @@ class WeightSink(ABC):
 class RolloutEngine(ABC):
     """A generation engine on one worker process. Built by name: ``actor_rollout_ref.rollout.name``."""
 
+    has_log_probs: bool = True
+    """Whether outputs carry ``log_probs``; without them, generator and trainer cannot be compared."""
+
     def __init__(self, model: Any, config: Any, context: WorkerContext) -> None:
         """Store the arguments; nothing is allocated before ``initialize``.
 

@@ -6,8 +6,9 @@ Every rank sees the whole stream and hands it to the sinks beside it, which keep
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,25 +19,23 @@ from rl_core.errors import WeightSyncError
 from rl_core.resharding.digest import add_to_digest
 
 
-async def _put(bucket: WeightBucket, sink: WeightSink) -> None:
-    await sink.put(bucket)
-
-
 class GenericResharding(Resharding):
     """Moves whole tensors through every rank; needs nothing of either engine beyond its contract."""
 
     def move(self, version: int) -> SyncReport:
         """Send all weights as ``version``; see ``Resharding.move``."""
         started = time.perf_counter()
-        manifest = self.engine.weight_manifest()
-        sinks = self.rollout.weight_sinks()
-
+        sinks: Mapping[int, WeightSink] = {}
+        error: str | None = None
         # Nobody may enter the engine's collectives while a peer has already refused.
-        self._agree(sinks, self._each(sinks, lambda sink: sink.begin(version, manifest)))
+        try:
+            manifest, sinks = self.engine.weight_manifest(), self.rollout.weight_sinks()
+        except Exception as failure:
+            error = f"rank {self.context.rank}: {failure}"
+        self._agree(sinks, error or self._each(sinks, lambda sink: sink.begin(version, manifest)))
 
         digest: dict[str, int] = {}
         num_tensors = num_bytes = 0
-        error: str | None = None
         try:
             for bucket in self.engine.named_weights(self.bucket_bytes):
                 add_to_digest(digest, bucket.slices)
@@ -62,13 +61,14 @@ class GenericResharding(Resharding):
     def _each(
         self, sinks: Mapping[int, WeightSink], call: Callable[[WeightSink], Coroutine[Any, Any, None]]
     ) -> str | None:
-        """Run ``call`` on every sink of this rank; the first error as text, so that peers can be told."""
-        for rank, sink in sinks.items():
-            try:
-                self.run(call(sink))
-            except Exception as error:  # told to every rank and raised by _agree
-                return f"rank {self.context.rank}, sink {rank}: {error}"
-        return None
+        """Run ``call`` on all sinks of this rank at once, as they may meet inside; errors as text, for the peers."""
+        results = self.run(_gather([call(sink) for sink in sinks.values()]))
+        errors = [
+            f"rank {self.context.rank}, sink {rank}: {result}"
+            for rank, result in zip(sinks, results, strict=True)
+            if isinstance(result, BaseException)
+        ]
+        return "; ".join(errors) or None
 
     def _agree(self, sinks: Mapping[int, WeightSink], error: str | None) -> None:
         """Exchange errors; if any rank has one, abort every sink and raise on every rank."""
@@ -76,10 +76,17 @@ class GenericResharding(Resharding):
         if not errors:
             return
         reason = "; ".join(errors)
-        self._abort(sinks, reason)
-        msg = f"the weights did not reach the generator: {reason}"
+        unaborted = self._abort(sinks, reason)
+        msg = f"the weights did not reach the generator: {reason}" + (f" ({unaborted})" if unaborted else "")
         raise WeightSyncError(msg)
 
-    def _abort(self, sinks: Mapping[int, WeightSink], reason: str) -> None:
-        for sink in sinks.values():
-            self.run(sink.abort(reason))
+    def _abort(self, sinks: Mapping[int, WeightSink], reason: str) -> str | None:
+        return self._each(sinks, lambda sink: sink.abort(reason))
+
+
+async def _put(bucket: WeightBucket, sink: WeightSink) -> None:
+    await sink.put(bucket)
+
+
+async def _gather(calls: Sequence[Coroutine[Any, Any, None]]) -> list[BaseException | None]:
+    return await asyncio.gather(*calls, return_exceptions=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
+from rl_core.config.runtime_choice import cannot_share_a_process, missing_runtime
 from rl_core.errors import ConfigError
+from rl_core.runtime.local_runtime import LocalRuntime
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
@@ -30,37 +34,40 @@ class Runtime(Protocol):
 
 
 def choose_runtime(config: PPOTrainerConfig, registry: Registry) -> Runtime:
-    """The runtime that ``trainer.runtime`` asks for; ``auto`` is local for one worker on the CPU only.
+    """The runtime that ``trainer.runtime`` asks for.
 
     Raises:
-        ConfigError: several workers shall share this process, but an engine cannot; or there is no such runtime here.
+        ConfigError: there is no such runtime here, several workers shall share this process but an engine cannot, or
+            CUDA is asked for and not there.
     """
     trainer = config.trainer
+    has_cuda = torch.cuda.is_available()
+    if reason := missing_runtime(config, has_cuda=has_cuda):
+        raise ConfigError(reason)
     num_workers = trainer.nnodes * trainer.n_gpus_per_node
-    wanted = trainer.runtime
-    if wanted == "auto":
-        wanted = "local" if num_workers == 1 and trainer.device != "cuda" else "ray"
-    if wanted == "ray":
+    loners = list(cannot_share_a_process(config, registry)) if num_workers > 1 else []
+    if loners:
         msg = (
-            f"trainer.runtime={trainer.runtime} with {num_workers} workers needs the Ray runtime, which this version "
-            "does not have yet. Use trainer.runtime=local: one worker for any engine, several for engines that can "
-            "share a process."
+            f"trainer.runtime=local with {num_workers} workers puts them all into one process, which {', '.join(loners)} "
+            "cannot share. Use trainer.runtime=ray, or one worker."
         )
         raise ConfigError(msg)
-    _check_shared_process(config, registry, num_workers)
-    from rl_core.runtime.local_runtime import LocalRuntime  # noqa: PLC0415 - brings torch
-
-    return LocalRuntime(num_workers, deadline_s=trainer.worker_deadline_s)
+    return LocalRuntime(device_names(trainer.device, num_workers), deadline_s=trainer.worker_deadline_s)
 
 
-def _check_shared_process(config: PPOTrainerConfig, registry: Registry, num_workers: int) -> None:
-    if num_workers == 1:
-        return
-    actor_rollout_ref = config.actor_rollout_ref
-    for kind, name in (("backend", actor_rollout_ref.actor.strategy), ("rollout", actor_rollout_ref.rollout.name)):
-        if "shared_process" not in registry.record(kind, name).capabilities:
-            msg = (
-                f"trainer.runtime=local with {num_workers} workers puts them all into one process, which the {kind} "
-                f"{name!r} cannot share. Use trainer.runtime=ray, or one worker."
-            )
-            raise ConfigError(msg)
+def device_names(device: str, num_workers: int) -> list[str]:
+    """Device of each worker of this process.
+
+    Raises:
+        ConfigError: fewer CUDA devices than workers.
+    """
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "cpu" or (device == "auto" and available == 0):
+        return ["cpu"] * num_workers
+    if available < num_workers:
+        msg = (
+            f"trainer.device={device} wants a CUDA device for each of {num_workers} workers, this process sees {available}. "
+            "Use trainer.device=cpu, or fewer workers."
+        )
+        raise ConfigError(msg)
+    return [f"cuda:{index}" for index in range(num_workers)]

@@ -58,7 +58,7 @@ class ActorRolloutRefWorker(Worker):
         super().__init__(context)
         self.config = config
         self.registry = get_registry()
-        self.runner = AsyncRunner(f"rollout-loop-{context.rank}")
+        self.runner = AsyncRunner(f"rollout-loop-{context.rank}", deadline_s=config.trainer.worker_deadline_s)
         self.actor: TrainingEngine = build_actor(config, total_training_steps, context, self.registry)
         self.rollout: RolloutEngine = build_rollout(config, context, self.registry)
         self.reference: TrainingEngine | None = None
@@ -106,9 +106,12 @@ class ActorRolloutRefWorker(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
         """Load the weights and start the generator, which sleeps until it is needed."""
+        # One after the other, each out of the way before the next: the generator measures the memory it finds.
         self.actor.initialize()
+        self.phases.evict_all()
         if self.reference is not None:
             self.reference.initialize()
+            self.phases.evict_all()
         self.runner.run(self.rollout.initialize())
         self.phases.evict_all()
 

@@ -15,12 +15,16 @@ from rl_core.errors import DeadlineError
 
 T = TypeVar("T")
 
+CLOSE_DEADLINE_S = 10.0
+"""Seconds that cancelled coroutines get to end."""
+
 
 class AsyncRunner:
     """Runs coroutines on a persistent event loop and waits for their results."""
 
-    def __init__(self, name: str) -> None:
-        """Start the loop in a daemon thread called ``name``."""
+    def __init__(self, name: str, *, deadline_s: float | None = None) -> None:
+        """Start the loop in a daemon thread called ``name``; ``deadline_s`` bounds every call that names no other."""
+        self._deadline_s = deadline_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -29,25 +33,26 @@ class AsyncRunner:
         """The result of ``coroutine``.
 
         Raises:
-            DeadlineError: it took longer than ``timeout_s``; the coroutine is cancelled.
+            DeadlineError: it took longer than ``timeout_s`` (None: the runner's own deadline); it is cancelled.
         """
+        limit = self._deadline_s if timeout_s is None else timeout_s
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            return future.result(timeout_s)
+            return future.result(limit)
         except TimeoutError as error:
             if future.done():
                 raise  # the coroutine's own timeout, not ours
             future.cancel()
-            msg = f"{getattr(coroutine, '__qualname__', 'a coroutine')} did not finish within {timeout_s} s"
+            msg = f"{getattr(coroutine, '__qualname__', 'a coroutine')} did not finish within {limit} s"
             raise DeadlineError(msg) from error
 
     def close(self) -> None:
         """Stop the loop; what is still running is cancelled."""
         if self._loop.is_closed():
             return
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(CLOSE_DEADLINE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(CLOSE_DEADLINE_S)
         self._loop.close()
 
 

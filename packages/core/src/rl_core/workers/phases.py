@@ -13,6 +13,9 @@
     update_actor     params, grads, optimizer
     checkpoint       parameters, optimizer                 parameters, optimizer
 
+The table is one for the whole system; each worker process applies the columns of the parts that live in it, and a worker
+leaves the device when its phase ends, so that the next worker on it finds the room.
+
 A state that a phase does not need is *evicted* before the phase's own states are loaded, so the two never stand in
 memory together - unless the configuration lets it stay (``param_offload=False`` and the like), when it simply stays.
 """

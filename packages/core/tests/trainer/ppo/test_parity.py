@@ -23,7 +23,7 @@ def limits(max_gap=None, first=0.1):
 
 
 def test_the_gap_is_taken_over_trained_tokens():
-    metrics = check_parity(batch([-1.0, -9.0], [-1.05, -2.0], mask=(1, 0)), limits(), step=1)
+    metrics = check_parity(batch([-1.0, -9.0], [-1.05, -2.0], mask=(1, 0)), limits(), step=1, is_first=True)
 
     assert metrics["training/logprob_gap/mean"] == pytest.approx(0.05, abs=1e-6)
     assert metrics["training/rollout_probs_diff_max"] == pytest.approx(math.exp(-1) - math.exp(-1.05), abs=1e-6)
@@ -31,17 +31,17 @@ def test_the_gap_is_taken_over_trained_tokens():
 
 def test_the_first_hand_over_has_a_limit_of_its_own():
     with pytest.raises(WeightSyncError, match=r"step 1: .*0\.5 nats.*first_sync_tolerance is 0\.1"):
-        check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(), step=1)
-    assert check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(), step=2)
+        check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(), step=1, is_first=True)
+    assert check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(), step=2, is_first=False)
 
 
 def test_a_stop_threshold_holds_at_every_step_and_for_nan():
     with pytest.raises(WeightSyncError, match=r"max_logprob_gap is 0\.2"):
-        check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(max_gap=0.2), step=5)
+        check_parity(batch([-1.0, -2.0], [-1.5, -2.5]), limits(max_gap=0.2), step=5, is_first=False)
     with pytest.raises(WeightSyncError, match="nan"):
-        check_parity(batch([-1.0, -2.0], [float("nan"), -2.5]), limits(max_gap=0.2), step=5)
+        check_parity(batch([-1.0, -2.0], [float("nan"), -2.5]), limits(max_gap=0.2), step=5, is_first=False)
 
 
 def test_no_log_probs_no_metrics():
     one = batch([-1.0, -2.0], [-1.5, -2.5])
-    assert check_parity(one.select(["response_mask", "old_log_probs"]), limits(), step=1) == {}
+    assert check_parity(one.select(["response_mask", "old_log_probs"]), limits(), step=1, is_first=True) == {}

@@ -1,4 +1,5 @@
 import re
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -6,7 +7,13 @@ import pytest
 import torch
 from rl_core.contracts.reward import RewardResult, parse_reward
 from rl_core.errors import ConfigError, MissingRewardError
-from rl_core.trainer.ppo.reward import NaiveRewardManager, attach_rewards, check_data_sources, load_reward_function
+from rl_core.trainer.ppo.reward import (
+    NaiveRewardManager,
+    attach_rewards,
+    check_data_sources,
+    load_reward_function,
+    model_rewards,
+)
 from rl_dataproto import DataProto, jagged_from_rows
 
 
@@ -33,8 +40,8 @@ def batch(*responses, ground_truth="x", masks=None):
     )
 
 
-def manager(function):
-    return NaiveRewardManager(function, Letters(), None)
+def manager(function, timeout=60.0):
+    return NaiveRewardManager(function, Letters(), SimpleNamespace(reward_model=SimpleNamespace(timeout=timeout)))
 
 
 def test_scores_come_in_row_order_with_the_rows_arguments():
@@ -83,6 +90,30 @@ def test_a_raising_function_is_one_missing_reward():
     results = manager(reward).collect(batch([1], [2], [3]))
     assert [result.score for result in results] == [1.0, None, 1.0]
     assert "KeyError" in results[1].error
+
+
+def test_a_score_that_does_not_come_is_missing_and_holds_up_nobody_else():
+    released = threading.Event()
+
+    def reward(*, solution_str, **_):
+        if solution_str == "b":
+            released.wait(60)
+        return 1
+
+    results = manager(reward, timeout=0.1).collect(batch([1], [2], [3]))
+    released.set()
+    assert [result.score for result in results] == [1.0, None, 1.0]
+    assert results[1].error == "no score within 0.1 s (reward_model.timeout)"
+
+
+def test_all_missing_stops_the_run_whatever_the_limit():
+    with pytest.raises(MissingRewardError, match="1 of 1 rewards are missing"):
+        attach_rewards(batch([1]), [RewardResult(None, error="boom")], max_missing_fraction=1.0)
+
+
+def test_the_reward_models_score_is_that_of_the_last_token():
+    scored = DataProto.from_dict(tensors={"rm_scores": jagged([[0.0, 0.5], [0.25]], torch.float32)})
+    assert [result.score for result in model_rewards(scored)] == [0.5, 0.25]
 
 
 def test_attach_puts_the_score_on_the_last_token_and_drops_missing_rows():

@@ -6,11 +6,12 @@ import torch
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.contracts.sampler import GroupStatus
 from rl_core.data.loader import PromptLoader
-from rl_core.errors import MissingRolloutError
+from rl_core.errors import MissingRolloutError, ShapeError
 from rl_core.metrics import Metric
-from rl_core.trainer.ppo.sampler import SyncSampler, make_prompts
+from rl_core.trainer.ppo.sampler import SyncSampler, extras_as_columns, make_prompts
 from rl_core.trainer.ppo.step import METRICS_KEY
-from rl_dataproto import DataProto, jagged_from_rows
+from rl_core.workers.generation import EXTRAS_KEY
+from rl_dataproto import DataProto, jagged_from_rows, object_array
 
 ITEMS = [{"prompt_ids": [5] * (i + 1), "raw_prompt": f"p{i}", "data_source": "d", "index": i} for i in range(4)]
 
@@ -32,7 +33,10 @@ def answer(failed=()):
         responses = [torch.tensor([] if error else [1, 2], dtype=torch.int64) for error in errors]
         return DataProto.from_dict(
             tensors={"responses": jagged_from_rows(responses)},
-            non_tensors={"rollout_error": np.array(errors, dtype=object)},
+            non_tensors={
+                "rollout_error": np.array(errors, dtype=object),
+                EXTRAS_KEY: object_array([{} if error else {"ranks": np.array([3, 4])} for error in errors]),
+            },
             meta_info={METRICS_KEY: {"rollout/weight_version": [Metric(4, "max"), Metric(4, "max")]}},
         )
 
@@ -65,9 +69,19 @@ def test_next_joins_prompts_and_responses():
     metrics = batch.meta_info[METRICS_KEY]
     assert metrics["rollout/failed"].value == 0
     assert metrics["rollout/weight_version"].value == 4
+    assert [row.tolist() for row in batch.batch["extras/ranks"].unbind()] == [[3, 4]] * 4
     source.next()
     with pytest.raises(StopIteration):
         source.next()
+
+
+def test_extras_that_do_not_fit_their_response_are_refused():
+    outputs = DataProto.from_dict(
+        tensors={"responses": jagged_from_rows([torch.tensor([1, 2])])},
+        non_tensors={EXTRAS_KEY: object_array([{"ranks": np.array([3])}])},
+    )
+    with pytest.raises(ShapeError, match=r"row 0: extras \{'ranks': 1\} .*\(2 tokens\)"):
+        extras_as_columns(outputs)
 
 
 def test_failed_responses_are_left_out_and_counted():

@@ -37,6 +37,8 @@ class EchoRollout(RolloutEngine):
     change nothing; there are no log-probs. Every worker is a replica.
     """
 
+    has_log_probs = False
+
     def __init__(self, model: Any, config: Any, context: WorkerContext) -> None:
         """Store the arguments.
 

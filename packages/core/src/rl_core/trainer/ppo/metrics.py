@@ -73,7 +73,7 @@ def _explained_variance(batch: DataProto, mask: Tensor) -> dict[str, float]:
     returns = pad_jagged(batch.batch["returns"], 0.0)[mask].double()
     errors = returns - pad_jagged(batch.batch["values"], 0.0)[mask].double()
     variance = returns.var(correction=0)
-    if not variance > 1e-12 * returns.square().mean():
+    if not variance > 1e-20 + 1e-12 * returns.square().mean():
         return {}
     return {"critic/vf_explained_var": float(1 - errors.var(correction=0) / variance)}
 

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from rl_core.config import ParityConfig
 
 
-def check_parity(batch: DataProto, limits: ParityConfig, step: int) -> dict[str, float]:
+def check_parity(batch: DataProto, limits: ParityConfig, step: int, *, is_first: bool) -> dict[str, float]:
     """The gap of this step.
 
     Args:
         batch: with ``rollout_log_probs`` and ``old_log_probs``.
         limits: ``trainer.parity``.
-        step: global step, from 1; the first one checks the first hand-over.
+        step: global step, for the message.
+        is_first: whether this is the first hand-over between these engines: of a new run, or after a resume.
 
     Returns:
         The parity metrics; empty when the generator reports no log-probs.
@@ -36,7 +37,7 @@ def check_parity(batch: DataProto, limits: ParityConfig, step: int) -> dict[str,
         return metrics
     gap = metrics["training/logprob_gap/mean"]
     limit, key = limits.max_logprob_gap, "trainer.parity.max_logprob_gap"
-    if step == 1 and (limit is None or limits.first_sync_tolerance < limit):
+    if is_first and (limit is None or limits.first_sync_tolerance < limit):
         limit, key = limits.first_sync_tolerance, "trainer.parity.first_sync_tolerance"
     if limit is not None and not gap <= limit:
         msg = (

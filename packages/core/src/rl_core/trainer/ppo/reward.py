@@ -1,7 +1,7 @@
 """The reward line of the loop: collect a score for every response, leave out what has none.
 
-``NaiveRewardManager`` scores one row after the other in the controller's process: right for cheap rules, and for stepping
-through a reward function with a debugger. It cannot interrupt a function that hangs.
+``NaiveRewardManager`` scores one row after the other in the controller's process: right for cheap rules. A score that misses
+its deadline is missing; the thread that computes it cannot be ended, only left behind.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ class NaiveRewardManager(RewardManager):
         """
         self._reward_function = reward_function
         self._tokenizer = tokenizer
+        self._deadline_s = config.reward_model.timeout
 
     def collect(self, batch: DataProto) -> list[RewardResult]:
         """See ``RewardManager``."""
@@ -58,17 +60,35 @@ class NaiveRewardManager(RewardManager):
         ]
 
     def _score(self, **arguments: Any) -> RewardResult:
+        """One reward; user code, so one failure is one missing reward, counted and limited in ``attach_rewards``."""
+        outcome: list[RewardResult] = []
+        # A thread of its own for each score: one that hangs is left behind, and holds up nobody else.
+        thread = threading.Thread(target=lambda: outcome.append(self._call(arguments)), name="reward", daemon=True)
+        thread.start()
+        thread.join(self._deadline_s)
+        return (
+            outcome[0]
+            if outcome
+            else RewardResult(None, error=f"no score within {self._deadline_s} s (reward_model.timeout)")
+        )
+
+    def _call(self, arguments: Mapping[str, Any]) -> RewardResult:
         try:
             value = self._reward_function(**arguments)
             if inspect.isawaitable(value):
                 value = asyncio.run(_awaited(value))
-        except Exception as error:  # user code: one failure is one missing reward, counted and limited below
+        except Exception as error:
             return RewardResult(None, error=f"{type(error).__name__}: {error}")
         return parse_reward(value)
 
 
 async def _awaited(value: Any) -> Any:
     return await value
+
+
+def model_rewards(scored: DataProto) -> list[RewardResult]:
+    """The reward model's scores, jagged ``rm_scores`` with each sequence's score on its last token."""
+    return [parse_reward(float(row[-1])) for row in scored.batch["rm_scores"].unbind()]
 
 
 def load_reward_function(config: PPOTrainerConfig, registry: Registry) -> RewardCallable:
@@ -120,7 +140,7 @@ def attach_rewards(
         MissingRewardError: too many rewards are missing; quotes the first errors.
     """
     missing = [result.error for result in results if result.score is None]
-    if len(missing) > max_missing_fraction * len(results):
+    if len(missing) > max_missing_fraction * len(results) or len(missing) == len(results):
         msg = (
             f"{len(missing)} of {len(results)} rewards are missing (trainer.max_failed_reward_fraction is "
             f"{max_missing_fraction}). First reasons: {'; '.join(sorted({str(text) for text in missing})[:3])}"

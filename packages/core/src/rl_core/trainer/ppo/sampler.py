@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from rl_dataproto import DataProto, jagged_from_rows
+from rl_dataproto import DataProto, jagged_from_rows, lengths
 
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.contracts.sampler import GroupStatus, PromptGroup, Sampler
 from rl_core.data.prompts import PASSED_ON
-from rl_core.errors import MissingRolloutError
+from rl_core.errors import MissingRolloutError, ShapeError
 from rl_core.metrics import Metric, merge_metrics
 from rl_core.trainer.ppo.seeding import group_uid, request_seed
-from rl_core.workers.generation import DEADLINE_KEY, SAMPLING_KEY
+from rl_core.workers.generation import DEADLINE_KEY, EXTRAS_KEY, SAMPLING_KEY
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
@@ -76,7 +76,7 @@ class SyncSampler(Sampler):
         self._check_failures(len(errors) - len(kept), len(errors))
         for key in (SAMPLING_KEY, DEADLINE_KEY):
             prompts.meta_info.pop(key)
-        batch = prompts.select_idxs(kept).union(outputs.select_idxs(kept))
+        batch = prompts.select_idxs(kept).union(extras_as_columns(outputs.select_idxs(kept)))
         metrics |= {
             "rollout/failed": Metric(len(errors) - len(kept), "sum"),
             "rollout/failed_groups": Metric(sum(group.status is GroupStatus.FAILED for group in self.groups), "sum"),
@@ -103,6 +103,28 @@ class SyncSampler(Sampler):
         """See ``Stateful``."""
         self._step = state["step"]
         self._loader.load_state_dict(state["loader"])
+
+
+def extras_as_columns(outputs: DataProto) -> DataProto:
+    """Each per-token array that the engine passed through as a jagged column ``extras/<name>``.
+
+    Args:
+        outputs: finished rows with the object column ``rollout_extras``.
+
+    Raises:
+        ShapeError: a row lacks an array that another one has, or an array is not as long as its response.
+    """
+    extras = outputs.pop(non_tensor_batch_keys=[EXTRAS_KEY]).non_tensor_batch[EXTRAS_KEY]
+    names = sorted({name for row in extras for name in row})
+    if not names:
+        return outputs
+    for number, (row, length) in enumerate(zip(extras, lengths(outputs.batch["responses"]).tolist(), strict=True)):
+        found = {name: len(values) for name, values in row.items()}
+        if found != dict.fromkeys(names, length):
+            msg = f"row {number}: extras {found} must have {names}, each as long as the response ({length} tokens)"
+            raise ShapeError(msg)
+    columns = {f"extras/{name}": jagged_from_rows([row[name] for row in extras]) for name in names}
+    return outputs.union(DataProto.from_dict(tensors=columns))
 
 
 def training_sampling(config: PPOTrainerConfig) -> SamplingParams:

@@ -16,17 +16,19 @@ from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
 from rl_core.trainer.ppo.resume import load_checkpoint, save_checkpoint
-from rl_core.trainer.ppo.reward import attach_rewards, check_data_sources, reward_manager
+from rl_core.trainer.ppo.reward import attach_rewards, check_data_sources, model_rewards, reward_manager
 from rl_core.trainer.ppo.step import StepLog
 from rl_core.trainer.ppo.validation import Validator
 from rl_core.trainer.trackers import Trackers
 from rl_core.workers.actor_rollout_ref import ActorRolloutRefWorker
 from rl_core.workers.critic import CriticWorker
+from rl_core.workers.reward_model import RewardModelWorker
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto
 
     from rl_core.config import PPOTrainerConfig
+    from rl_core.contracts.reward import RewardResult
     from rl_core.contracts.sampler import Sampler
     from rl_core.plugins import Registry
     from rl_core.runtime.choose import Runtime
@@ -67,7 +69,7 @@ class PPOTrainer:
         self.val_dataset = (
             PromptDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
         )
-        if config.custom_reward_function.path is None:
+        if config.custom_reward_function.path is None and not config.reward_model.enable:
             for prompts in filter(None, (dataset, self.val_dataset)):
                 check_data_sources(prompts.data_sources(), registry)
         self.reward_manager = reward_manager(config, tokenizer, registry)
@@ -90,13 +92,15 @@ class PPOTrainer:
         if self.use_critic:
             self.critic_wg = group("critic", CriticWorker, self.config, total_training_steps=self.total_steps)
             self.critic_wg.init_model()
+        if self.config.reward_model.enable:
+            self.reward_model_wg = group("reward_model", RewardModelWorker, self.config)
+            self.reward_model_wg.init_model()
         generate = self.actor_rollout_wg.generate_sequences
         sampler_class = cast("Any", self.registry.load("sampler", self.config.trainer.v1.trainer_mode))
         self.sampler: Sampler = sampler_class(self.config, self.loader, generate)
-        self.validator = (
-            Validator(self.config, self.val_dataset, generate, self.reward_manager) if self.val_dataset else None
-        )
+        self.validator = Validator(self.config, self.val_dataset, generate, self.score) if self.val_dataset else None
         load_checkpoint(self)
+        self.first_step = self.global_step + 1
 
     def fit(self) -> None:
         """Train to the last step. Each line of a step ships one DataProto to workers and gathers the result."""
@@ -111,10 +115,12 @@ class PPOTrainer:
                 with log.timer("gen"):
                     batch = self.sampler.next()
                 log.take(batch)
+                self.reward_manager.submit(batch)  # a manager with processes of its own scores during the lines below
 
                 with log.timer("old_log_prob"):
                     batch = batch.union(self.actor_rollout_wg.compute_log_prob(batch))
-                log.add(check_parity(batch, config.trainer.parity, self.global_step))
+                is_first = self.global_step == self.first_step
+                log.add(check_parity(batch, config.trainer.parity, self.global_step, is_first=is_first))
 
                 if self.use_reference:
                     with log.timer("ref"):
@@ -162,10 +168,16 @@ class PPOTrainer:
             self.trackers.log_generations(self.global_step, records[: trainer.log_val_generations])
         return metrics
 
+    def score(self, batch: DataProto) -> list[RewardResult]:
+        """The reward of each row: of the reward model where there is one, otherwise of the reward function."""
+        if self.config.reward_model.enable:
+            return model_rewards(self.reward_model_wg.compute_rm_score(batch))
+        return self.reward_manager.collect(batch)
+
     def _rewarded(self, batch: DataProto, log: StepLog) -> DataProto:
         """The batch with scores, without the rows whose reward is missing."""
         trainer = self.config.trainer
-        results = self.reward_manager.collect(batch)
+        results = self.score(batch)
         if trainer.rollout_data_dir:
             dump_rollouts(trainer.rollout_data_dir, self.global_step, batch, results, self.tokenizer)
         batch, metrics = attach_rewards(batch, results, trainer.max_failed_reward_fraction)

@@ -9,14 +9,14 @@ from rl_dataproto import DataProto
 
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.errors import MissingRolloutError
-from rl_core.trainer.ppo.sampler import make_prompts
+from rl_core.trainer.ppo.sampler import extras_as_columns, make_prompts
 from rl_core.trainer.ppo.validation_metrics import ValidationAnswer, validation_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rl_core.config import PPOTrainerConfig
-    from rl_core.contracts.reward import RewardManager, RewardResult
+    from rl_core.contracts.reward import RewardResult
     from rl_core.data.prompts import PromptDataset
 
 VALIDATION_STEP = 10**6
@@ -31,7 +31,7 @@ class Validator:
         config: PPOTrainerConfig,
         dataset: PromptDataset,
         generate: Callable[[DataProto], DataProto],
-        reward_manager: RewardManager,
+        score: Callable[[DataProto], list[RewardResult]],
     ) -> None:
         """Store the arguments.
 
@@ -39,12 +39,12 @@ class Validator:
             config: the run's configuration.
             dataset: validation prompts.
             generate: ``generate_sequences`` of the actor-rollout worker group.
-            reward_manager: scores the answers.
+            score: the reward of each row.
         """
         self._config = config
         self._dataset = dataset
         self._generate = generate
-        self._reward_manager = reward_manager
+        self._score = score
 
     def run(self) -> tuple[dict[str, float], DataProto, list[RewardResult]]:
         """Answer every prompt ``val_kwargs.n`` times.
@@ -74,9 +74,9 @@ class Validator:
         batch = (
             prompts.select_idxs(kept)
             .select(meta_info_keys=[])
-            .union(outputs.select_idxs(kept).select(meta_info_keys=[]))
+            .union(extras_as_columns(outputs.select_idxs(kept).select(meta_info_keys=[])))
         )
-        results = self._reward_manager.collect(batch)
+        results = self._score(batch)
         metrics = validation_metrics(_answers(batch, results))
         metrics["val-aux/rollout/failed"] = float(len(errors) - len(kept))
         metrics["val-aux/reward/missing"] = float(sum(result.score is None for result in results))
