@@ -58,10 +58,9 @@ CORE_ROOMS = {
     "contracts": room("errors metrics plugins", load="numpy", types="algorithms single_controller config"),
     "single_controller": room("errors metrics protocol plugins contracts", load="numpy rl_dataproto", call="torch"),
     "runtime": room(
-        "errors metrics protocol plugins contracts single_controller",
+        "errors metrics protocol plugins config contracts single_controller",
         load="torch numpy rl_dataproto",
         call="*",
-        types="config",
     ),
     "resharding": room("errors metrics contracts", load="torch"),
     "data": room("errors config plugins contracts protocol", load="torch numpy rl_dataproto", call="*"),

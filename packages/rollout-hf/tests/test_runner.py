@@ -58,7 +58,7 @@ def test_a_model_that_knows_more_than_its_cache_is_refused():
         return output + 0.1 * len(calls)
 
     model.model.embed_tokens.register_forward_hook(drift)
-    with pytest.raises(ConfigError, match="'qwen2'.*differ"):
+    with pytest.raises(ConfigError, match=r"'qwen2'.*differ"):
         Runner(model, CPU).require_faithful_cache()
 
 

@@ -182,6 +182,7 @@ def test_everybody_is_served_and_rows_mean_what_the_plan_says(data, budget, rows
             held[target] = held[source]
         held = held[: step.kept] + [item.request.request_id for item in step.rows[step.kept :]]
         assert held == names(step)
+        assert step.kept_length == max((item.length - 1 for item in step.rows[: step.kept]), default=0)
         assert len(step.contexts) == len(step.rows) - step.kept
         assert step.need.rows == len(step.rows) <= rows
         assert step.need.rows * step.need.length <= budget

@@ -60,25 +60,26 @@ def require_servable(config: PreTrainedConfig, max_model_len: int) -> None:
     Raises:
         ConfigError: names the type, and what to do.
     """
-    text = config.get_text_config()
-    problem = None
-    if getattr(config, "is_encoder_decoder", False):
-        problem = "it has an encoder"
-    for kind in dict.fromkeys(getattr(text, "layer_types", None) or ()):
-        window = getattr(text, _WINDOWS[kind], None) if kind in _WINDOWS else None
-        if kind == "full_attention" or (window is not None and window >= max_model_len):
-            continue
-        looks_back = f" of {window} tokens, fewer than rollout.max_model_len {max_model_len}" if window else ""
-        problem = f"it has layers of kind {kind!r}{looks_back}"
-    window = getattr(text, "sliding_window", None)
-    if not getattr(text, "layer_types", None) and window is not None and window < max_model_len:
-        problem = f"it looks back {window} tokens, fewer than rollout.max_model_len {max_model_len}"
-    rope = getattr(text, "rope_parameters", None) or {}
-    original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
-    if rope.get("rope_type") in _CHANGING_ROPE and max_model_len > original:
-        problem = f"its {rope['rope_type']!r} rotary embedding depends on the longest sequence of a batch"
-    if problem is not None:
+    for problem in _type_problems(config, max_model_len):
         raise ConfigError(refusal(config, problem))
+
+
+def _type_problems(config: PreTrainedConfig, max_model_len: int) -> Iterator[str]:
+    text = config.get_text_config()
+    if getattr(config, "is_encoder_decoder", False):
+        yield "it has an encoder"
+    kinds = tuple(dict.fromkeys(getattr(text, "layer_types", None) or ()))
+    if not kinds and getattr(text, "sliding_window", None) is not None:
+        kinds = ("sliding_attention",)
+    for kind in kinds:
+        window = getattr(text, _WINDOWS[kind], None) if kind in _WINDOWS else None
+        if kind != "full_attention" and (window is None or window < max_model_len):
+            reach = f" of {window} tokens, fewer than rollout.max_model_len {max_model_len}" if window else ""
+            yield f"it has layers of kind {kind!r}{reach}"
+    rope = getattr(text, "rope_parameters", None) or {}
+    original = rope.get("original_max_position_embeddings") or getattr(text, "max_position_embeddings", None)
+    if rope.get("rope_type") in _CHANGING_ROPE and original is not None and max_model_len > original:
+        yield f"its {rope['rope_type']!r} rotary embedding depends on the longest sequence of a batch"
 
 
 def require_arguments(model: PreTrainedModel) -> None:

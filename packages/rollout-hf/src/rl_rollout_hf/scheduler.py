@@ -44,7 +44,7 @@ class Plan:
         rows: what runs, in order of rows, newly admitted ones last.
         moves: ``(from, to)`` rows to copy first.
         kept: rows that are in the cache already, after the moves.
-        kept_length: columns that the longest sequence in the cache filled before this step.
+        kept_length: columns that the longest of them fills before this step.
         contexts: of the newly admitted: the tokens to read.
         need: room in the cache.
         version: of the weights.
@@ -91,11 +91,10 @@ class Scheduler:
             version: of the weights that the step uses.
             refuse: asked before a sequence is admitted; with a reason it gets that as its answer.
         """
-        kept_length = max((item.length for item in self.running), default=1) - 1
         staying = [item for item in self.running if not item.is_done]
         extent = self._yield(staying)
         moves = self._close_gaps(staying)
-        kept = len(self.running)
+        kept, kept_length = len(self.running), max(extent.longest - 1, 0)
         contexts, extent = self._admit(extent, refuse)
         if not self.running:
             return None

@@ -35,7 +35,7 @@ from rl_core.contracts.rollout import (
 )
 from rl_core.errors import ConfigError, RlError, WeightSyncError
 from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
-from rl_engine.models import load_config, load_tokenizer, resolve_folder
+from rl_engine.models import load_config, resolve_folder
 
 from rl_rollout_hf.device import Device
 from rl_rollout_hf.device_thread import DeviceThread
@@ -46,6 +46,7 @@ from rl_rollout_hf.scheduler import Drawn, Limits, Plan, Scheduler
 from rl_rollout_hf.serving import Serviceable, StepLoop
 from rl_rollout_hf.settings import choose_dtype, read_settings, require_supported
 from rl_rollout_hf.stopping import Decode, StopStrings
+from rl_rollout_hf.text import load_decode
 from rl_rollout_hf.weights import ModelSink
 
 _log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class HfRollout(RolloutEngine):
         self._parts = _Parts(device, sink, loop, eos_token_ids)
         self._usable = device.resident()
         if not self.config.skip_tokenizer_init:
-            self._decode = await self._thread.run(self._load_decode)
+            self._decode = await self._thread.run(load_decode, self.model_config)
 
     def dispatch_info(self) -> DispatchInfo:
         """Every worker is a replica."""
@@ -223,20 +224,6 @@ class HfRollout(RolloutEngine):
         )
         return device
 
-    def _load_decode(self) -> Decode:
-        section = self.model_config
-        tokenizer = load_tokenizer(
-            getattr(section, "tokenizer_path", None) or section.path,
-            trust_remote_code=bool(getattr(section, "trust_remote_code", False)),
-        )
-
-        def decode(ids: Sequence[int]) -> str:
-            # Stop strings may be, or contain, special tokens.
-            text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            return text
-
-        return decode
-
     # On the event loop.
 
     async def _step(self, plan: Plan) -> Drawn:
@@ -253,7 +240,7 @@ class HfRollout(RolloutEngine):
     def _text_of(self) -> Decode:
         """The tokenizer's decoding, loaded when a stop string is first asked for: ids alone need none."""
         if self._decode is None:
-            self._decode = self._load_decode()
+            self._decode = load_decode(self.model_config)
         return self._decode
 
     def _state(self) -> Serviceable:
