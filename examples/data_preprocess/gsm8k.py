@@ -44,7 +44,7 @@ def read_split(split: str, source: Path | None) -> Iterable[Mapping[str, str]]:
         if not path.is_file():
             msg = f"--source {source} has no {path.name}; it needs train.jsonl and test.jsonl with question and answer"
             raise FileNotFoundError(msg)
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     try:
         from datasets import load_dataset  # noqa: PLC0415 - only needed without --source
 
@@ -73,6 +73,9 @@ def main(argv: list[str] | None = None) -> int:
             print(f"wrote {len(rows)} rows to {folder / f'{split}.parquet'}")
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyError as error:
+        print(f"error: a row has no {error}; the published files have question and answer", file=sys.stderr)
         return 2
     return 0
 

@@ -8,9 +8,10 @@ import sys
 import time
 
 import pytest
-from rl_core.errors import ConfigError, DataError, MissingRewardError, RlError
+from rl_core.errors import CheckpointError, ConfigError, DataError, MissingRewardError, RlError
+from rl_core.trainer.checkpoint import CheckpointStore
 from rl_core.trainer.main_ppo import main
-from tiny_runs import arguments, train, write_inputs
+from tiny_runs import arguments, read_metrics, train, write_inputs
 
 pytestmark = pytest.mark.heavy
 
@@ -78,6 +79,36 @@ def test_some_missing_rewards_are_left_out_and_counted(model, tmp_path):
     assert metrics["reward/missing"] == 8
 
 
+def test_rewards_that_go_bad_in_mid_run_lose_nothing_that_was_trained(model, tmp_path):
+    write_inputs(tmp_path)
+    source = (tmp_path / "my_reward.py").read_text()
+    (tmp_path / "my_reward.py").write_text(
+        source + "\nwhole = compute_score\ncalls = []\n\ndef two_steps(**row):\n"
+        "    calls.append(1)\n    return whole(**row) if len(calls) <= 64 else None\n"
+    )
+    command = arguments(
+        model,
+        tmp_path,
+        "custom_reward_function.name=two_steps",
+        "trainer.save_freq=-1",
+        "trainer.total_training_steps=5",
+    )
+    with pytest.raises(MissingRewardError):
+        main(command)
+    assert CheckpointStore(tmp_path / "run").latest().step == 2
+
+    assert main([item.replace("=two_steps", "=compute_score") for item in command]) == 0
+    assert [step["step"] for step in read_metrics(tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_a_folder_with_later_checkpoints_is_not_mixed_with(model, tmp_path):
+    train(model, tmp_path, "trainer.total_training_steps=2", "trainer.save_freq=1")
+    with pytest.raises(CheckpointError, match=r"holds global_step_1, global_step_2, but this run would start anew"):
+        run(model, tmp_path, "trainer.save_freq=1", "trainer.resume_mode=disable")
+    with pytest.raises(CheckpointError, match="optimizer: checkpoint 'AdamW', now 'SGD'"):
+        run(model, tmp_path, "trainer.save_freq=1", "actor_rollout_ref.actor.optim.optimizer=SGD")
+
+
 def test_over_long_prompts_can_be_filtered(model, tmp_path):
     metrics = train(
         model,
@@ -109,3 +140,4 @@ def test_ctrl_c_leaves_no_process_and_no_half_written_file(model, tmp_path):
     assert lines == "" or lines.endswith("\n")
     assert all(json.loads(line) for line in lines.splitlines())
     assert all((folder / "checkpoint.json").is_file() for folder in (tmp_path / "run").glob("global_step_*"))
+    assert not list((tmp_path / "run").glob(".*"))

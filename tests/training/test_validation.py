@@ -36,10 +36,22 @@ def test_validation_at_its_steps_with_names_dumps_and_shown_answers(model, tmp_p
     assert len(answers) == 10
     assert {"input", "output", "gts", "score", "step", "uid", "length"} <= set(answers[0])
     assert sum(answer["score"] for answer in answers) / 10 == pytest.approx(metrics[-1][headline])
+    by_prompt = {}
+    for answer in answers:
+        by_prompt.setdefault(answer["uid"], set()).add(answer["output"])
+    assert any(len(texts) == 2 for texts in by_prompt.values())  # sampled, not greedy
     assert len((tmp_path / "rollouts" / "1.jsonl").read_text().splitlines()) == 32
     assert "step 3 score" in capsys.readouterr().out
     assert (tmp_path / "run" / "config.yaml").is_file()
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["packages"]["torch"]
+
+
+def test_val_only_scores_the_newest_checkpoint(model, tmp_path):
+    train(model, tmp_path, "trainer.total_training_steps=1", "trainer.save_freq=1")
+    only = ["trainer.total_training_steps=1", "trainer.val_only=true", "trainer.val_before_train=false"]
+    metrics = train(model, tmp_path, f"data.val_files={tmp_path}/train.jsonl", "data.val_max_samples=2", *only)
+    assert [step["step"] for step in metrics] == [1, 1]
+    assert "val-core/letters/reward/mean@1" in metrics[-1]
 
 
 def test_greedy_validation_of_the_same_weights_repeats(model, tmp_path):

@@ -11,6 +11,9 @@ from rl_core.errors import RlError
 EXPECTED_ERROR: Final = 2
 """Exit status of an expected error."""
 
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
 
 def report_errors(command: Callable[[list[str]], int], argv: Sequence[str]) -> int:
     """Run ``command(argv)`` and print expected errors to stderr as text; for every entry point of this project.
@@ -22,6 +25,12 @@ def report_errors(command: Callable[[list[str]], int], argv: Sequence[str]) -> i
     show_traceback = "--traceback" in arguments
     try:
         return command([argument for argument in arguments if argument != "--traceback"])
+    except KeyboardInterrupt:
+        text = (
+            "interrupted. The same command goes on from the newest checkpoint of its run folder, if it has saved one."
+        )
+        print(text, file=sys.stderr)  # noqa: T201 - where errors of a command go
+        return INTERRUPTED
     except RlError as error:
         if show_traceback:
             # Printed by hand and not re-raised, so that the exit status does not depend on the option.

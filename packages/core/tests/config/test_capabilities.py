@@ -45,7 +45,7 @@ def test_cpu(composed, registry):
 def test_local_runtime_with_several_workers_is_for_engines_that_share_a_process(composed, registry):
     found = errors(composed, registry, "trainer.runtime=local", workers=2)
     assert len(found) == 2
-    assert all("trainer.runtime=ray" in error for error in found)
+    assert all("Use one worker" in error for error in found)
     assert errors(composed, registry, "trainer.runtime=local", workers=1) == []
 
 

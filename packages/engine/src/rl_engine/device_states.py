@@ -59,6 +59,8 @@ class DeviceStates:
                 torch.cuda.synchronize()
             for storage in storages:
                 storage.resize_(0)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # otherwise only this process could use the memory again
 
     def onload(self, states: Collection[EngineState]) -> None:
         """Move ``states`` back to the device; those that are not on the host are ignored."""

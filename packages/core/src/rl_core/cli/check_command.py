@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
             size = count_rows(composition.config.tree)
         report = check_config(composition.config, None, registry, size)
     print(render(composition, report))
-    return 2 if composition.errors or report.errors else 0
+    return 2 if composition.errors or report.errors or report.blockers else 0
 
 
 def render(composition: Composition, report: Report) -> str:
@@ -53,9 +53,13 @@ def render(composition: Composition, report: Report) -> str:
     errors = [*map(str, composition.errors), *map(str, report.errors)]
     if report.warnings:
         blocks.append("\n".join(["warnings", *(_item(str(warning)) for warning in report.warnings)]))
+    if report.blockers:
+        blocks.append("\n".join(["cannot be placed", *(_item(str(blocker)) for blocker in report.blockers)]))
     if errors:
         blocks.append("\n".join(["errors", *map(_item, errors)]))
-    verdict = f"{len(errors)} error{'' if len(errors) == 1 else 's'}, the run would not start." if errors else "ok."
+    verdict = "the run would not start." if errors or report.blockers else "ok."
+    if errors:
+        verdict = f"{len(errors)} error{'' if len(errors) == 1 else 's'}, {verdict}"
     return "\n\n".join([*blocks, verdict])
 
 

@@ -146,7 +146,7 @@ def _local_runtime(config: Config, world_size: int, registry: Registry) -> Itera
     for engine in cannot_share_a_process(config.tree, registry):
         yield (
             f"trainer.runtime is local with {world_size} workers, which live in one process; {engine} "
-            "needs a process for each worker. Set trainer.runtime=ray, or use one worker."
+            "needs a process for each worker. Use one worker."
         )
 
 

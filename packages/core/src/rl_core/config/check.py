@@ -56,6 +56,9 @@ class Report:
     warnings: list[Finding] = field(default_factory=list)
     """The run is well defined, and probably not what was meant."""
 
+    blockers: list[Finding] = field(default_factory=list)
+    """The run is well defined, but this version or this machine cannot place it."""
+
     notes: list[Finding] = field(default_factory=list)
     """What the run does, and which given keys have no effect."""
 
@@ -147,7 +150,7 @@ def _check_engines(config: Config, workers: int, registry: Registry, report: Rep
     # The machine that checks need not be the one that trains, so its own devices prove nothing.
     missing = missing_runtime(config.tree, has_cuda=config.tree.trainer.device == "cuda")
     if missing is not None:
-        report.warnings.append(Finding(POOLS, f"the run would not start: {missing}"))
+        report.blockers.append(Finding(POOLS, missing))
 
 
 def batch_lines(plan: BatchArithmetic) -> list[str]:

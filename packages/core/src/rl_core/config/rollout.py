@@ -93,6 +93,15 @@ class RolloutConfig(Node):
     do_sample: bool = True
     """Old switch for sampling: ``temperature`` alone decides, 0 is greedy."""
 
+    stop: list[str] = field(default_factory=list)
+    """Strings that end a response once they stand in its text."""
+
+    stop_token_ids: list[int] = field(default_factory=list)
+    """Tokens that end a response, besides the model's own end-of-sequence tokens; they are part of it."""
+
+    min_tokens: int = number(0, ge=0)
+    """No end of sequence before so many response tokens."""
+
     ignore_eos: bool = False
     """Sample on past the end-of-sequence token, up to the length limit (for measurements)."""
 

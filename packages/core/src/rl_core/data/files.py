@@ -36,7 +36,7 @@ def _read(path: Path) -> list[Row]:
         )
         raise DataError(msg)
     if path.suffix == ".jsonl":
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: JSON may hold other line ends
         rows = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
     elif path.suffix == ".json":
         rows = _parse(path.read_text(encoding="utf-8"), str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,14 @@ class PromptLoader:
     def batches_per_epoch(self) -> int:
         """Whole batches of one pass."""
         return len(self._dataset) // self._batch_size
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that depend on every prompt and their order."""
+        digest = hashlib.blake2b(digest_size=8)
+        for index in range(len(self._dataset)):
+            digest.update(f"{self._dataset[index].get('prompt_ids')}\n".encode())
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         """Batches of all epochs."""

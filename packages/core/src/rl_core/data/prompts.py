@@ -67,7 +67,10 @@ class PromptDataset:
         if key not in row:
             msg = f"row {index} has no column {key!r} (data.prompt_key); it has {', '.join(sorted(row))}"
             raise DataError(msg)
-        prompt_ids = self._encode(row[key])
+        if row.get("reward_model") is not None and not isinstance(row["reward_model"], dict):
+            msg = f"row {index}: reward_model is {row['reward_model']!r}; it must be a dict with ground_truth"
+            raise DataError(msg)
+        prompt_ids = self._encode(index, row[key])
         if not prompt_ids:
             msg = f"row {index}: the prompt {row[key]!r} has no tokens"
             raise DataError(msg)
@@ -82,9 +85,19 @@ class PromptDataset:
             | {"index": row["index"] if row.get("index") is not None else index}
         )
 
-    def _encode(self, prompt: Any) -> list[int]:
+    def _encode(self, index: int, prompt: Any) -> list[int]:
         if isinstance(prompt, str):
             return list(self._tokenizer.encode(prompt))
+        try:
+            return self._rendered(prompt)
+        except (ValueError, TypeError) as error:
+            msg = (
+                f"row {index}: the chat prompt could not be rendered: {error}. A model without a chat template takes text "
+                "prompts, or a template in actor_rollout_ref.model.custom_chat_template."
+            )
+            raise DataError(msg) from error
+
+    def _rendered(self, prompt: Any) -> list[int]:
         return list(
             self._tokenizer.apply_chat_template(
                 list(prompt),

@@ -49,7 +49,7 @@ def choose_runtime(config: PPOTrainerConfig, registry: Registry) -> Runtime:
     if loners:
         msg = (
             f"trainer.runtime=local with {num_workers} workers puts them all into one process, which {', '.join(loners)} "
-            "cannot share. Use trainer.runtime=ray, or one worker."
+            "cannot share. Use one worker."
         )
         raise ConfigError(msg)
     return LocalRuntime(device_names(trainer.device, num_workers), deadline_s=trainer.worker_deadline_s)

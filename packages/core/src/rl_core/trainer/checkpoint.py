@@ -96,7 +96,10 @@ class CheckpointStore:
             shutil.rmtree(replaced, ignore_errors=True)
             _sync_folder(self.folder)
             self._point_to(step)
-        except OSError as error:
+        except BaseException as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
             msg = f"checkpoint of step {step} could not be written below {self.folder}: {error} ({_free_space(self.folder)})"
             raise CheckpointError(msg) from error
         self._rotate()
@@ -119,6 +122,21 @@ class CheckpointStore:
         for leftover in self.folder.glob(".global_step_*"):
             shutil.rmtree(leftover)
 
+    def require_none_after(self, step: int) -> None:
+        """Refuse to write into a folder that holds later checkpoints than the run will start from.
+
+        Raises:
+            CheckpointError: there are some: a run that goes on from ``step`` would mix with them.
+        """
+        later = [item.path.name for item in self.all() if item.step > step]
+        if later:
+            start = f"go on after step {step}" if step else "start anew"
+            msg = (
+                f"{self.folder} holds {', '.join(later)}, but this run would {start} and mix its checkpoints with them. "
+                "Use another trainer.experiment_name or trainer.default_local_dir, or move them away."
+            )
+            raise CheckpointError(msg)
+
     def _point_to(self, step: int) -> None:
         temporary = self.folder / f".{POINTER}.partial"
         _write_synced(temporary, f"{step}\n")
@@ -128,9 +146,10 @@ class CheckpointStore:
         if self._max_to_keep is None:
             return
         for old in self.all()[: -self._max_to_keep]:
-            # Without its marker it is no checkpoint any more, even if the removal is interrupted.
-            (old.path / _MARKER).unlink()
-            shutil.rmtree(old.path)
+            # Under a hidden name it is no checkpoint any more, even if the removal is interrupted.
+            leaving = self.folder / f".{old.path.name}.removed"
+            old.path.rename(leaving)
+            shutil.rmtree(leaving)
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:

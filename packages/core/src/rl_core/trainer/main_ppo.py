@@ -10,7 +10,7 @@ from rl_core.config import compose_request, parse_cli
 from rl_core.config.check import check_config
 from rl_core.config.printing import cfg_text
 from rl_core.entry_point import report_errors
-from rl_core.errors import ConfigError
+from rl_core.errors import ConfigError, MissingRewardError, MissingRolloutError
 from rl_core.plugins import get_registry
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class TaskRunner:
         """Train as configured; everything that was started is ended, also after a failure."""
         # Heavy imports stand here so that a wrong key is reported before torch is loaded.
         from rl_core.runtime.choose import choose_runtime  # noqa: PLC0415
+        from rl_core.trainer.ppo.resume import save_interrupted  # noqa: PLC0415
         from rl_core.trainer.ppo.trainer import PPOTrainer  # noqa: PLC0415
         from rl_core.trainer.run_folder import write_run_folder  # noqa: PLC0415
 
@@ -46,6 +47,9 @@ class TaskRunner:
             if trainer.global_step >= trainer.total_steps:
                 print(f"already complete: all {trainer.total_steps} steps are done, see {folder}")  # noqa: T201
             trainer.fit()
+        except (MissingRolloutError, MissingRewardError):
+            save_interrupted(trainer)
+            raise
         finally:
             trainer.close()
 

@@ -40,8 +40,14 @@ def batch(*responses, ground_truth="x", masks=None):
     )
 
 
+def config_of(timeout):
+    return SimpleNamespace(
+        reward_model=SimpleNamespace(timeout=timeout), trainer=SimpleNamespace(max_failed_reward_fraction=0.5)
+    )
+
+
 def manager(function, timeout=60.0):
-    return NaiveRewardManager(function, Letters(), SimpleNamespace(reward_model=SimpleNamespace(timeout=timeout)))
+    return NaiveRewardManager(function, Letters(), config_of(timeout))
 
 
 def test_scores_come_in_row_order_with_the_rows_arguments():
@@ -104,6 +110,24 @@ def test_a_score_that_does_not_come_is_missing_and_holds_up_nobody_else():
     released.set()
     assert [result.score for result in results] == [1.0, None, 1.0]
     assert results[1].error == "no score within 0.1 s (reward_model.timeout)"
+
+
+def test_a_function_that_always_hangs_is_not_waited_for_row_by_row():
+    released = threading.Event()
+    results = manager(lambda **_: released.wait(60), timeout=0.05).collect(batch(*[[1]] * 20))
+    released.set()
+    assert [result.error.split()[0] for result in results] == ["no"] * 11 + ["not"] * 9
+
+
+def test_a_reward_file_may_hold_dataclasses_and_its_errors_name_it(tmp_path):
+    (tmp_path / "r.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass A:\n    x: int = 1\n\n"
+        "def compute_score(**_):\n    return A().x\n"
+    )
+    assert load_reward_function(config(tmp_path / "r.py"), registry=None)() == 1
+    (tmp_path / "broken.py").write_text("import no_such_module_anywhere\n")
+    with pytest.raises(ConfigError, match=r"broken\.py could not be loaded: ModuleNotFoundError"):
+        load_reward_function(config(tmp_path / "broken.py"), registry=None)
 
 
 def test_all_missing_stops_the_run_whatever_the_limit():

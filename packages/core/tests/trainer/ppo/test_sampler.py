@@ -17,7 +17,17 @@ ITEMS = [{"prompt_ids": [5] * (i + 1), "raw_prompt": f"p{i}", "data_source": "d"
 
 
 def config(n=2, limit=0.5):
-    rollout = SimpleNamespace(n=n, temperature=0.7, top_p=0.9, top_k=8, response_length=None, ignore_eos=False)
+    rollout = SimpleNamespace(
+        n=n,
+        temperature=0.7,
+        top_p=0.9,
+        top_k=8,
+        response_length=None,
+        ignore_eos=False,
+        min_tokens=1,
+        stop=["."],
+        stop_token_ids=[9],
+    )
     return SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(rollout=rollout),
         data=SimpleNamespace(max_response_length=6),
@@ -123,5 +133,7 @@ def test_sampling_parameters_come_from_the_configuration():
         return answer()(prompts)
 
     sampler(generate).next()
-    assert seen["sampling"] == SamplingParams(temperature=0.7, top_p=0.9, top_k=8, max_tokens=6)
+    assert seen["sampling"] == SamplingParams(
+        temperature=0.7, top_p=0.9, top_k=8, max_tokens=6, min_tokens=1, stop=(".",), stop_token_ids=(9,)
+    )
     assert seen["deadline_s"] == 9.0

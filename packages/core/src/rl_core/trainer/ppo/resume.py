@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,30 +12,52 @@ if TYPE_CHECKING:
     from rl_core.trainer.ppo.trainer import PPOTrainer
 
 
-def save_checkpoint(trainer: PPOTrainer) -> None:
-    """Write the state after ``trainer.global_step``; see ``rl_core.trainer.checkpoint`` for the layout.
-
-    Raises:
-        CheckpointError: the disk refused.
-    """
-
-    def write(folder: Path) -> None:
-        trainer.actor_rollout_wg.save_checkpoint(str(folder / "actor"))
-        if trainer.use_critic:
-            trainer.critic_wg.save_checkpoint(str(folder / "critic"))
-
-    state = {
+def checkpoint_state(trainer: PPOTrainer) -> dict[str, Any]:
+    """The controller's state after ``trainer.global_step``, as plain data."""
+    return {
         "global_step": trainer.global_step,
         "policy_version": trainer.actor_rollout_wg.get_policy_version(),
         "sampler": trainer.sampler.state_dict(),
         "kl_controller": trainer.kl_controller.state_dict() if trainer.kl_controller else None,
     }
+
+
+def save_checkpoint(trainer: PPOTrainer) -> dict[str, float]:
+    """Write the state after ``trainer.global_step``; see ``rl_core.trainer.checkpoint`` for the layout.
+
+    Returns:
+        ``timing_s/save_checkpoint``.
+
+    Raises:
+        CheckpointError: the disk refused.
+    """
+    started = time.perf_counter()
+    _save(trainer, checkpoint_state(trainer))
+    return {"timing_s/save_checkpoint": time.perf_counter() - started}
+
+
+def save_interrupted(trainer: PPOTrainer) -> None:
+    """Keep what was trained when a step fails before its updates: a checkpoint of the step before, if there is none."""
+    state, config = trainer.step_start, trainer.config.trainer
+    if state is None or state["global_step"] == 0 or config.save_freq == 0:
+        return
+    latest = CheckpointStore(config.default_local_dir).latest()
+    if latest is None or latest.step < state["global_step"]:
+        _save(trainer, state)
+
+
+def _save(trainer: PPOTrainer, state: dict[str, Any]) -> None:
+    def write(folder: Path) -> None:
+        trainer.actor_rollout_wg.save_checkpoint(str(folder / "actor"))
+        if trainer.use_critic:
+            trainer.critic_wg.save_checkpoint(str(folder / "critic"))
+
     config = trainer.config.trainer
     limits = [config.max_actor_ckpt_to_keep] + ([config.max_critic_ckpt_to_keep] if trainer.use_critic else [])
     # A checkpoint is kept whole: as long as one of its roles is to be kept.
     keep = None if None in limits else max(limit for limit in limits if limit is not None)
     CheckpointStore(config.default_local_dir, max_to_keep=keep).save(
-        trainer.global_step, write, state, _identity(trainer)
+        state["global_step"], write, state, _identity(trainer)
     )
 
 
@@ -45,9 +68,13 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
         CheckpointError: it belongs to another model, algorithm or data set, or it is not complete.
     """
     config = trainer.config.trainer
-    CheckpointStore(config.default_local_dir).remove_partial()
+    store = CheckpointStore(config.default_local_dir)
+    store.remove_partial()
     found = checkpoint_to_resume(config.default_local_dir, config.resume_mode, config.resume_from_path)
+    if config.save_freq != 0:
+        store.require_none_after(found.step if found else 0)
     if found is None:
+        trainer.trackers.start()
         return
     require_identity(found, _identity(trainer))
     state = found.trainer_state()
@@ -66,4 +93,8 @@ def _identity(trainer: PPOTrainer) -> dict[str, Any]:
         "model": trainer.actor_rollout_wg.model_fingerprint(),
         "adv_estimator": trainer.config.algorithm.adv_estimator,
         "critic": trainer.use_critic,
+        "use_kl_in_reward": trainer.config.algorithm.use_kl_in_reward,
+        "optimizer": trainer.config.actor_rollout_ref.actor.optim.optimizer,
+        "seed": trainer.config.trainer.seed,
+        "data": trainer.loader.fingerprint,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -44,20 +45,32 @@ class NaiveRewardManager(RewardManager):
         self._reward_function = reward_function
         self._tokenizer = tokenizer
         self._deadline_s = config.reward_model.timeout
+        self._max_late_fraction = config.trainer.max_failed_reward_fraction
 
     def collect(self, batch: DataProto) -> list[RewardResult]:
         """See ``RewardManager``."""
         columns = batch.non_tensor_batch
         extra_info = columns.get("extra_info")
-        return [
-            self._score(
+        results: list[RewardResult] = []
+        num_late = 0
+        for row, ids in enumerate(batch.batch["responses"].unbind()):
+            if num_late > self._max_late_fraction * len(batch):
+                # The step is lost already; waiting for every further row could take days.
+                results.append(RewardResult(None, error=f"not scored: {num_late} rewards before it were too late"))
+                continue
+            result = self._score(
                 data_source=columns["data_source"][row],
                 solution_str=self._tokenizer.decode(ids.tolist(), skip_special_tokens=True),
                 ground_truth=(columns["reward_model"][row] or {}).get("ground_truth"),
                 extra_info=None if extra_info is None else extra_info[row],
             )
-            for row, ids in enumerate(batch.batch["responses"].unbind())
-        ]
+            num_late += result.error == self._late
+            results.append(result)
+        return results
+
+    @property
+    def _late(self) -> str:
+        return f"no score within {self._deadline_s} s (reward_model.timeout)"
 
     def _score(self, **arguments: Any) -> RewardResult:
         """One reward; user code, so one failure is one missing reward, counted and limited in ``attach_rewards``."""
@@ -66,11 +79,7 @@ class NaiveRewardManager(RewardManager):
         thread = threading.Thread(target=lambda: outcome.append(self._call(arguments)), name="reward", daemon=True)
         thread.start()
         thread.join(self._deadline_s)
-        return (
-            outcome[0]
-            if outcome
-            else RewardResult(None, error=f"no score within {self._deadline_s} s (reward_model.timeout)")
-        )
+        return outcome[0] if outcome else RewardResult(None, error=self._late)
 
     def _call(self, arguments: Mapping[str, Any]) -> RewardResult:
         try:
@@ -109,7 +118,12 @@ def load_reward_function(config: PPOTrainerConfig, registry: Registry) -> Reward
         msg = f"custom_reward_function.path is {path}: not a Python file"
         raise ConfigError(msg)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # dataclasses and pickle look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        msg = f"custom_reward_function.path {path} could not be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(msg) from error
     function = getattr(module, custom.name, None)
     if not callable(function):
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -139,13 +153,7 @@ def attach_rewards(
     Raises:
         MissingRewardError: too many rewards are missing; quotes the first errors.
     """
-    missing = [result.error for result in results if result.score is None]
-    if len(missing) > max_missing_fraction * len(results) or len(missing) == len(results):
-        msg = (
-            f"{len(missing)} of {len(results)} rewards are missing (trainer.max_failed_reward_fraction is "
-            f"{max_missing_fraction}). First reasons: {'; '.join(sorted({str(text) for text in missing})[:3])}"
-        )
-        raise MissingRewardError(msg)
+    num_missing = require_rewards(results, max_missing_fraction)
     rows = np.array([row for row, result in enumerate(results) if result.score is not None], dtype=np.int64)
     kept = batch.select_idxs(rows)
     kept_results = [results[row] for row in rows]
@@ -161,7 +169,23 @@ def attach_rewards(
             for key in extra_keys
         },
     )
-    return kept.union(scored), {"reward/missing": Metric(len(missing), "sum")} | _extra_metrics(kept_results)
+    return kept.union(scored), {"reward/missing": Metric(num_missing, "sum")} | _extra_metrics(kept_results)
+
+
+def require_rewards(results: Sequence[RewardResult], max_missing_fraction: float) -> int:
+    """The number of missing rewards, if it can be tolerated.
+
+    Raises:
+        MissingRewardError: too many rewards are missing; quotes the first errors.
+    """
+    missing = [result.error for result in results if result.score is None]
+    if len(missing) > max_missing_fraction * len(results) or len(missing) == len(results):
+        msg = (
+            f"{len(missing)} of {len(results)} rewards are missing (trainer.max_failed_reward_fraction is "
+            f"{max_missing_fraction}). First reasons: {'; '.join(sorted({str(text) for text in missing})[:3])}"
+        )
+        raise MissingRewardError(msg)
+    return len(missing)
 
 
 def _outcome(mask: torch.Tensor, score: float) -> torch.Tensor:

@@ -135,6 +135,9 @@ def training_sampling(config: PPOTrainerConfig) -> SamplingParams:
         top_p=rollout.top_p,
         top_k=rollout.top_k,
         max_tokens=rollout.response_length or config.data.max_response_length,
+        min_tokens=rollout.min_tokens,
+        stop=tuple(rollout.stop),
+        stop_token_ids=tuple(rollout.stop_token_ids),
         ignore_eos=rollout.ignore_eos,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from rl_core.algorithms.kl_controller import build_kl_controller
@@ -15,7 +16,7 @@ from rl_core.trainer.ppo.dumps import dump_rollouts, rollout_records
 from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
-from rl_core.trainer.ppo.resume import load_checkpoint, save_checkpoint
+from rl_core.trainer.ppo.resume import checkpoint_state, load_checkpoint, save_checkpoint
 from rl_core.trainer.ppo.reward import attach_rewards, check_data_sources, model_rewards, reward_manager
 from rl_core.trainer.ppo.step import StepLog
 from rl_core.trainer.ppo.validation import Validator
@@ -57,6 +58,10 @@ class PPOTrainer:
         )
         data = config.data
         dataset = PromptDataset(data.train_files, data, tokenizer, max_samples=data.train_max_samples)
+        if dataset.num_filtered:
+            total = len(dataset) + dataset.num_filtered
+            text = f"{dataset.num_filtered} of {total} prompts are longer than data.max_prompt_length and left out"
+            print(f"note: {text}")  # noqa: T201 - a run that drops data says so
         self.schedule = step_schedule(config, len(dataset))
         self.loader = PromptLoader(
             dataset,
@@ -75,6 +80,7 @@ class PPOTrainer:
         self.reward_manager = reward_manager(config, tokenizer, registry)
         self.trackers = Trackers.from_config(config, registry)
         self.global_step = 0
+        self.step_start: dict[str, Any] | None = None
 
     def init_workers(self) -> None:
         """Start one worker group for each role, load the models, and go on from a checkpoint if there is one."""
@@ -105,12 +111,15 @@ class PPOTrainer:
     def fit(self) -> None:
         """Train to the last step. Each line of a step ships one DataProto to workers and gathers the result."""
         config = self.config
-        if self.validator and self.schedule.validates_after(0) and self.global_step == 0:
+        validates_now = config.trainer.val_only or (self.global_step == 0 and self.schedule.validates_after(0))
+        if self.validator and validates_now:
             self.trackers.log(self.global_step, self.validate())
+        save_time: dict[str, float] = {}
         while self.global_step < self.total_steps and not config.trainer.val_only:
+            self.step_start = checkpoint_state(self)
             self.global_step += 1
             log = StepLog(self.global_step, self.registry)
-            log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps})
+            log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps} | save_time)
             with log.timer("step"):
                 with log.timer("gen"):
                     batch = self.sampler.next()
@@ -137,6 +146,7 @@ class PPOTrainer:
                     batch, metrics = compute_advantage(batch, config.algorithm, self.kl_controller, self.registry)
                 log.merge(metrics)
 
+                self.step_start = None  # from here on the weights are no longer those of the step before
                 if self.use_critic:
                     with log.timer("update_critic"):
                         log.merge(self.critic_wg.update_critic(self._planned(batch, config.critic)))
@@ -149,11 +159,9 @@ class PPOTrainer:
                 if self.validator and self.schedule.validates_after(self.global_step):
                     with log.timer("testing"):
                         log.add(self.validate())
-
-                if self.schedule.saves_after(self.global_step):
-                    with log.timer("save_checkpoint"):
-                        save_checkpoint(self)
             self.trackers.log(self.global_step, log.finish(batch, config.data.max_response_length))
+            # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
+            save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}
 
     def validate(self) -> dict[str, float]:
         """Answer and score the validation set; write the answers down where the configuration wants them."""
@@ -201,6 +209,7 @@ class PPOTrainer:
 
     def close(self) -> None:
         """End workers, reward processes and trackers; safe after a failure."""
-        self.reward_manager.close()
-        self.trackers.close()
-        self.runtime.shutdown()
+        with ExitStack() as stack:
+            stack.callback(self.runtime.shutdown)
+            stack.callback(self.trackers.close)
+            stack.callback(self.reward_manager.close)

@@ -9,6 +9,7 @@ from rl_dataproto import DataProto
 
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.errors import MissingRolloutError
+from rl_core.trainer.ppo.reward import require_rewards
 from rl_core.trainer.ppo.sampler import extras_as_columns, make_prompts
 from rl_core.trainer.ppo.validation_metrics import ValidationAnswer, validation_metrics
 
@@ -54,6 +55,7 @@ class Validator:
             is counted and left out of the statistics; it never counts as 0.
 
         Raises:
+            MissingRewardError: more rewards are missing than ``trainer.max_failed_reward_fraction`` allows.
             MissingRolloutError: no prompt was answered at all.
         """
         prompts = make_prompts(
@@ -77,6 +79,7 @@ class Validator:
             .union(extras_as_columns(outputs.select_idxs(kept).select(meta_info_keys=[])))
         )
         results = self._score(batch)
+        require_rewards(results, self._config.trainer.max_failed_reward_fraction)
         metrics = validation_metrics(_answers(batch, results))
         metrics["val-aux/rollout/failed"] = float(len(errors) - len(kept))
         metrics["val-aux/reward/missing"] = float(sum(result.score is None for result in results))
@@ -91,6 +94,9 @@ def validation_sampling(config: PPOTrainerConfig) -> SamplingParams:
         top_p=val.top_p,
         top_k=val.top_k,
         max_tokens=rollout.response_length or config.data.max_response_length,
+        min_tokens=rollout.min_tokens,
+        stop=tuple(rollout.stop),
+        stop_token_ids=tuple(rollout.stop_token_ids),
         ignore_eos=rollout.ignore_eos,
     )
 

@@ -19,6 +19,9 @@ class Tracker(Protocol):
     def log_generations(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Show some validation answers of ``step`` (``rl_core.trainer.ppo.dumps.rollout_records``)."""
 
+    def start(self) -> None:
+        """The run starts anew; what an earlier one left in the same place is not part of it."""
+
     def resume(self, step: int) -> None:
         """The run goes on after ``step``; what was recorded for later steps will come again."""
 
@@ -48,6 +51,11 @@ class Trackers:
         """Show in each."""
         for tracker in self._trackers:
             tracker.log_generations(step, records)
+
+    def start(self) -> None:
+        """Tell each."""
+        for tracker in self._trackers:
+            tracker.start()
 
     def resume(self, step: int) -> None:
         """Tell each."""

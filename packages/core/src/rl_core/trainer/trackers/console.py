@@ -85,6 +85,9 @@ class ConsoleTracker:
             cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + " …"
             self._console.print(f"  step {step} score {record['score']}: {cut}")
 
+    def start(self) -> None:
+        """Nothing to do."""
+
     def resume(self, step: int) -> None:
         """Say so."""
         self._console.print(f"resumed after step {step}")

@@ -21,6 +21,7 @@ class JsonlTracker:
         folder = Path(config.trainer.default_local_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "metrics.jsonl"
+        self._generations = folder / "generations.jsonl"
         self._file = self._path.open("a", encoding="utf-8")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -30,19 +31,34 @@ class JsonlTracker:
 
     def log_generations(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Append to ``generations.jsonl`` in the run folder."""
-        with self._path.with_name("generations.jsonl").open("a", encoding="utf-8") as file:
+        with self._generations.open("a", encoding="utf-8") as file:
             file.writelines(to_json(dict(record)) + "\n" for record in records)
+
+    def start(self) -> None:
+        """Put the numbers of an earlier run aside, under ``*.previous.jsonl``."""
+        self._file.close()
+        for path in (self._path, self._generations):
+            if path.is_file() and path.stat().st_size:
+                path.replace(path.with_suffix(".previous.jsonl"))
+        self._file = self._path.open("a", encoding="utf-8")
 
     def resume(self, step: int) -> None:
         """Drop the lines of later steps, so that each step stands there once."""
         self._file.close()
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line)["step"] <= step]
-        partial = self._path.with_suffix(".partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(self._path)
+        for path in (self._path, self._generations):
+            if path.is_file():
+                _keep_up_to(path, step)
         self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _keep_up_to(path: Path, step: int) -> None:
+    """Keep the lines of steps up to ``step``; a last line that was torn by the end of a process goes too."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    kept = [line for line in lines[:-1] if json.loads(line)["step"] <= step]
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    partial.replace(path)

@@ -31,6 +31,9 @@ class TensorboardTracker:
             text = f"score {record['score']}\n\n**prompt**\n\n{record['input']}\n\n**response**\n\n{record['output']}"
             self._writer.add_text(f"generations/{number}", text, step)
 
+    def start(self) -> None:
+        """Nothing to do."""
+
     def resume(self, step: int) -> None:
         """Hide what was recorded after ``step``."""
         self._writer.close()

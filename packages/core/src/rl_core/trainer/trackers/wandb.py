@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,21 @@ class WandbTracker:
         """Start the run; secrets of the configuration are redacted."""
         folder = Path(config.trainer.default_local_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-        self._run = wandb.init(
-            project=config.trainer.project_name,
-            name=config.trainer.experiment_name,
-            dir=str(folder),
-            config=redact(config),
+        self._id_file = folder / "wandb_run_id"
+        self._config = config
+        self._run = self._open()
+
+    def _open(self) -> Any:
+        """The run of this folder, found again by the id that its first process left there."""
+        if not self._id_file.exists():
+            self._id_file.write_text(uuid.uuid4().hex[:8])
+        return wandb.init(
+            project=self._config.trainer.project_name,
+            name=self._config.trainer.experiment_name,
+            dir=str(self._id_file.parent),
+            config=redact(self._config),
+            id=self._id_file.read_text(),
+            resume="allow",
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -38,8 +49,14 @@ class WandbTracker:
         rows = [[str(record.get(column)) for column in columns] for record in records]
         self._run.log({"val/generations": wandb.Table(columns=[*columns], data=rows)}, step=step)
 
+    def start(self) -> None:
+        """Open a run of its own, not the one that an earlier start left in this folder."""
+        self._run.finish()
+        self._id_file.unlink()
+        self._run = self._open()
+
     def resume(self, step: int) -> None:
-        """Nothing to drop: a step that comes again is ignored by the service."""
+        """The same run goes on; the service keeps the first of two numbers for a step that comes again."""
 
     def close(self) -> None:
         """End the run."""
