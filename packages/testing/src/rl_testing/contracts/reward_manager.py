@@ -76,7 +76,10 @@ class RewardManagerContract(ContractSuite):
 
     def make_manager(self, reward_function: Callable[..., Any], timeout_s: float) -> RewardManager:
         """A manager that scores with ``reward_function`` and decodes with ``TinyTokenizer``."""
-        config = SimpleNamespace(reward_model=SimpleNamespace(timeout=timeout_s, num_workers=2, reward_kwargs={}))
+        config = SimpleNamespace(
+            reward_model=SimpleNamespace(timeout=timeout_s, num_workers=2, reward_kwargs={}),
+            trainer=SimpleNamespace(max_failed_reward_fraction=1.0),
+        )
         return self.manager_class(reward_function, TinyTokenizer(), config)  # type: ignore[call-arg]
 
     @pytest.fixture

@@ -172,7 +172,9 @@ class RolloutRequestsContract(RolloutSuite):
         replica.on_lead(lambda engine: engine.abort())
         spared = replica.wait("spared", self.deadline_s)
         self.assert_partial(spared)
-        assert spared.token_ids[: len(doomed.token_ids)] == doomed.token_ids
+        # Which of the two got further is a matter of when each was admitted; what they drew is not.
+        common = min(len(spared.token_ids), len(doomed.token_ids))
+        assert spared.token_ids[:common] == doomed.token_ids[:common]
 
     def assert_partial(self, output: RolloutOutput) -> None:
         """Some tokens, whole in themselves, and the reason."""
