@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,12 +131,15 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Replica]]:
         *,
         eos_token_ids: Sequence[int] = (1,),
         version: int | None = 1,
+        device: str = "cpu",
         **options: Any,
     ) -> Replica:
         policy = policy or TinyPolicy()
         folder = policy.save(tmp_path / f"model-{len(opened)}", eos_token_ids)
         model, rollout = sections(folder, **{"max_model_len": 512, **options})
-        build = build_serving_rank(lambda context: HfRollout(model, rollout, context), DEADLINE_S)
+        build = build_serving_rank(
+            lambda context: HfRollout(model, rollout, replace(context, device=device)), DEADLINE_S
+        )
         opened.append(Replica(ThreadRanks(1, build, dispose=ServingRank.close, deadline_s=DEADLINE_S), policy))
         if version is not None:
             opened[-1].sync(version)

@@ -36,6 +36,7 @@ class TestQwen2(HfContract):
     pass
 
 
+@pytest.mark.slow
 class TestLlama(HfContract):
     model_type = "llama"
 

@@ -90,6 +90,13 @@ def test_every_row_has_its_own_parameters():
         assert float(together.log_probs[row]) == float(alone.log_probs)
 
 
+def test_parts_cover_the_batch_in_order(monkeypatch):
+    monkeypatch.setattr(rl_rollout_hf.sampling, "_CHUNK_ELEMENTS", 150)
+    parts = as_rows([SamplingParams(top_k=2)] * 11, 50, CPU)
+    assert [(part.start, part.stop) for part in parts] == [(0, 3), (3, 6), (6, 9), (9, 11)]
+    assert [len(part.filtered) for part in parts] == [3, 3, 3, 2]
+
+
 def test_a_batch_in_chunks_is_the_batch(monkeypatch):
     logits = torch.randn(11, 50, generator=torch.Generator().manual_seed(0))
     params = [

@@ -173,19 +173,19 @@ class Stepping(_View):
     def __init__(self, cache: RowCache, positions: Tensor, length: int) -> None:
         """Rows see what stands left of their position, and the token itself, by the mask of the pass."""
         super().__init__(cache)
-        self._rows = torch.arange(len(positions), device=cache.device)
-        self._positions = positions
+        self._num_rows = len(positions)
+        self._columns = positions[:, None, None, None]
         self._length = length
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Store [B, heads, 1, dim] and return views of the rows."""
-        found = []
-        for stored, fresh in (
-            (self._cache.keys[layer_idx], key_states),
-            (self._cache.values[layer_idx], value_states),
-        ):
-            stored[self._rows, :, self._positions] = fresh[:, :, 0]
-            found.append(stored[: len(self._rows), :, : self._length])
-        return found[0], found[1]
+        return self._add(self._cache.keys[layer_idx], key_states), self._add(
+            self._cache.values[layer_idx], value_states
+        )
+
+    def _add(self, stored: Tensor, fresh: Tensor) -> Tensor:
+        rows = stored[: self._num_rows]
+        rows.scatter_(2, self._columns.expand(fresh.shape), fresh)
+        return rows[:, :, : self._length]

@@ -14,7 +14,7 @@ from rl_rollout_hf.device_weights import DeviceWeights
 from rl_rollout_hf.in_flight import InFlight
 from rl_rollout_hf.model import build_empty, require_arguments
 from rl_rollout_hf.runner import Runner, fill_batches
-from rl_rollout_hf.sampling import RowSampling, as_rows, draw
+from rl_rollout_hf.sampling import BatchSampling, as_rows, draw
 from rl_rollout_hf.scheduler import Drawn, Plan
 from rl_rollout_hf.settings import Settings, cache_budget
 from rl_rollout_hf.weights import ModelWeights
@@ -49,7 +49,7 @@ class Device:
         self.budget_tokens = 0
         self.is_cache_awake = False
         self._rows: tuple[InFlight, ...] = ()
-        self._sampling: RowSampling | None = None
+        self._sampling: BatchSampling = ()
 
     def resident(self) -> frozenset[RolloutState]:
         """What has memory on the device. The cache counts from its waking on: it takes as much as the requests need."""
@@ -60,7 +60,7 @@ class Device:
         """Give all device memory back."""
         self.cache.free()
         self.is_cache_awake = False
-        self._rows, self._sampling = (), None
+        self._rows, self._sampling = (), ()
         self.memory.release(keep=keep_weights)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -131,8 +131,8 @@ class Device:
     def _drawable(self, ids: Collection[int]) -> list[int]:
         return [token for token in ids if 0 <= token < self.vocab_size]
 
-    def _row_sampling(self, rows: tuple[InFlight, ...], vocab_size: int) -> RowSampling:
-        if self._sampling is None or rows != self._rows:
+    def _row_sampling(self, rows: tuple[InFlight, ...], vocab_size: int) -> BatchSampling:
+        if rows != self._rows:
             self._rows = rows
             self._sampling = as_rows([item.request.sampling for item in rows], vocab_size, self.device)
         return self._sampling

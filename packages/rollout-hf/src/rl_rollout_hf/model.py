@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ from rl_core.errors import ConfigError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-SUPPORTED_ATTENTION: Final = ("sdpa", "eager")
+from rl_rollout_hf.attention import ROWS
+
 _WINDOWS: Final = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 """Kind of layer -> the field with the number of tokens that it looks back."""
 _CHANGING_ROPE: Final = ("dynamic", "longrope")
@@ -27,8 +29,10 @@ def build_empty(
     Raises:
         ConfigError: a buffer that no checkpoint holds cannot be computed without the weights.
     """
-    if config._attn_implementation not in SUPPORTED_ATTENTION:
-        config._attn_implementation = "sdpa"
+    config = copy.deepcopy(config)
+    # Whatever else the trainer uses is made for other masks than those of a step.
+    if config._attn_implementation != "eager":
+        config._attn_implementation = ROWS
     # In float32, torch's default: another type would change that default for every thread while the model is built.
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from rl_rollout_hf.attention import fitting_kernels
 from rl_rollout_hf.cache import Filling, LayerShape, Need, RowCache, Stepping
 from rl_rollout_hf.model import cache_argument, refusal
 
@@ -24,6 +25,8 @@ _UNEQUAL: Final = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Difference of hidden states, relative to the largest one, that rounding cannot explain."""
 _UNEQUAL_16_BIT: Final = 0.3
 """The same where rounding may send a token to another expert."""
+
+_MASK_WIDTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,17 @@ class Runner:
         positions = torch.arange(max(lengths), device=self.device)[None].expand(len(lengths), -1)
         # Left-aligned, so the causal mask alone hides the padding from every token that counts.
         view = Filling(cache, batch.rows, batch.sources, lengths)
-        self._call(self.model.base_model, ids.to(self.device), positions, None, view)
+        with fitting_kernels(self.device):
+            self._call(self.model.base_model, ids.to(self.device), positions, None, view)
 
     def step(self, cache: RowCache, tokens: Tensor, positions: Tensor, length: int) -> Tensor:
         """[B, V] logits of what follows ``tokens`` [B] at ``positions`` [B], all below ``length``."""
+        if self.device.type == "cuda":
+            # Masks of other widths are copied into one of these by the kernels.
+            length = min(-(-length // _MASK_WIDTH) * _MASK_WIDTH, cache.length)
         view = Stepping(cache, positions, length)
-        output = self._call(self.model, tokens[:, None], positions[:, None], self._mask(positions, length), view)
+        with fitting_kernels(self.device):
+            output = self._call(self.model, tokens[:, None], positions[:, None], self._mask(positions, length), view)
         logits: Tensor = output.logits[:, -1]
         return logits
 

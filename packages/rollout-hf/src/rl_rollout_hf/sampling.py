@@ -21,21 +21,32 @@ _CHUNK_ELEMENTS = 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """The sampling parameters of a batch, one row each, as tensors.
+    """The sampling parameters of some rows of a batch, as tensors.
 
     Attributes:
-        temperature: [B] float64; 1 for greedy rows.
-        greedy: [B] bool, or None when no row is greedy.
-        filtered: [F] int64, rows with ``top_k`` or ``top_p``.
+        start: first of the rows in the batch.
+        temperature: [R] float64; 1 for greedy rows.
+        greedy: [R] bool, or None when no row is greedy.
+        filtered: [F] int64, rows with ``top_k`` or ``top_p``, counted from ``start``.
         top_k: [F] int64; the vocabulary's size keeps all.
         top_p: [F] float64.
     """
 
+    start: int
     temperature: Tensor
     greedy: Tensor | None
     filtered: Tensor
     top_k: Tensor
     top_p: Tensor
+
+    @property
+    def stop(self) -> int:
+        """One more than the last of the rows."""
+        return self.start + len(self.temperature)
+
+
+BatchSampling = tuple[RowSampling, ...]
+"""The rows of a batch in order, cut so that the tables of a part fit in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +64,22 @@ class Draws:
     is_sound: Tensor
 
 
-def as_rows(params: Sequence[SamplingParams], vocab_size: int, device: torch.device) -> RowSampling:
+def as_rows(params: Sequence[SamplingParams], vocab_size: int, device: torch.device) -> BatchSampling:
     """Put the parameters of a batch's rows on ``device``."""
+    size = max(1, _CHUNK_ELEMENTS // vocab_size)
+    return tuple(
+        _as_part(params[start : start + size], start, vocab_size, device) for start in range(0, len(params), size)
+    )
+
+
+def _as_part(params: Sequence[SamplingParams], start: int, vocab_size: int, device: torch.device) -> RowSampling:
     greedy = [one.temperature == 0 for one in params]
     filtered = [
         row for row, one in enumerate(params) if not greedy[row] and (0 < one.top_k < vocab_size or one.top_p < 1)
     ]
     top_k = [params[row].top_k if params[row].top_k > 0 else vocab_size for row in filtered]
     return RowSampling(
+        start=start,
         temperature=torch.tensor([one.temperature or 1.0 for one in params], dtype=torch.float64, device=device),
         greedy=torch.tensor(greedy, device=device) if any(greedy) else None,
         filtered=torch.tensor(filtered, dtype=torch.int64, device=device),
@@ -71,7 +90,7 @@ def as_rows(params: Sequence[SamplingParams], vocab_size: int, device: torch.dev
 
 def draw(
     logits: Tensor,
-    rows: RowSampling,
+    rows: BatchSampling,
     uniforms: Tensor,
     forbidden: Sequence[tuple[int, Sequence[int]]] = (),
     *,
@@ -86,15 +105,13 @@ def draw(
         forbidden: ``(row, ids)`` that may not be drawn now.
         raw_log_probs: return the log-probs of the unchanged logits instead.
     """
-    size = max(1, _CHUNK_ELEMENTS // logits.shape[-1])
-    if len(logits) <= size:
-        return _draw(logits, rows, uniforms, forbidden, raw_log_probs)
     parts = []
-    for start in range(0, len(logits), size):
-        stop = start + size
-        part = _rows_between(rows, start, stop)
+    for part in rows:
+        start, stop = part.start, part.stop
         banned = [(row - start, ids) for row, ids in forbidden if start <= row < stop]
         parts.append(_draw(logits[start:stop], part, uniforms[start:stop], banned, raw_log_probs))
+    if len(parts) == 1:
+        return parts[0]
     return Draws(
         torch.cat([part.tokens for part in parts]),
         torch.cat([part.log_probs for part in parts]),
@@ -148,14 +165,3 @@ def _filter(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     left_out = (before >= top_p[:, None]) & (top_p < 1)[:, None]
     values = values.masked_fill(left_out, -torch.inf)
     return torch.full_like(scaled, -torch.inf).scatter_(1, order, values)
-
-
-def _rows_between(rows: RowSampling, start: int, stop: int) -> RowSampling:
-    chosen = (rows.filtered >= start) & (rows.filtered < stop)
-    return RowSampling(
-        temperature=rows.temperature[start:stop],
-        greedy=None if rows.greedy is None else rows.greedy[start:stop],
-        filtered=rows.filtered[chosen] - start,
-        top_k=rows.top_k[chosen],
-        top_p=rows.top_p[chosen],
-    )

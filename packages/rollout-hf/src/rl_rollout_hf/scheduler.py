@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from rl_rollout_hf.cache import BLOCK, Need
 from rl_rollout_hf.in_flight import InFlight
@@ -108,7 +109,7 @@ class Scheduler:
                 rows=len(self.running),
                 length=extent.longest,
                 likely_rows=min(self.limits.max_num_seqs, len(self.running) + len(self.waiting)),
-                likely_length=extent.final,
+                likely_length=max(extent.final, self._next_final()),
             ),
             version=version,
         )
@@ -174,6 +175,10 @@ class Scheduler:
             read.add(context)
             extent = wider
         return contexts, extent
+
+    def _next_final(self) -> int:
+        """The longest that those who wait for the next rows may come to be."""
+        return max((item.final_length for item in islice(self.waiting, self.limits.max_num_seqs)), default=0)
 
     def _fits(self, rows: int, extent: _Extent) -> bool:
         """Whether the cache can hold so many rows for some steps to come."""

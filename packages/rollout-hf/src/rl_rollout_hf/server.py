@@ -75,6 +75,7 @@ class HfRollout(RolloutEngine):
         """
         super().__init__(model, config, context)
         require_supported(config)
+        self.has_log_probs = bool(config.calculate_log_probs)
         self._thread = DeviceThread(f"rollout-hf-{context.rank}", torch.device(context.device))
         self._parts: _Parts | None = None
         self._decode: Decode | None = None
