@@ -91,6 +91,22 @@ def test_a_half_written_folder_is_never_resumed(tmp_path):
     assert checkpoint_to_resume(tmp_path, "auto", None) is None
 
 
+@pytest.mark.parametrize("moment", ["write_text", "replace"])
+def test_an_interrupt_while_the_pointer_is_written_leaves_nothing_behind(tmp_path, monkeypatch, moment):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "replace":
+            patch.setattr(Path, "replace", interrupt)
+        else:
+            patch.setattr(CheckpointStore, "_point_to", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store(tmp_path).save(1, write_good, {}, ME)
+    assert not list(tmp_path.glob(".*"))
+    assert steps(tmp_path) == [1]
+
+
 def test_leftovers_of_an_interrupted_save_are_cleared(tmp_path):
     store(tmp_path).save(1, write_good, {}, ME)
     (tmp_path / ".global_step_2.partial" / "actor").mkdir(parents=True)

@@ -139,8 +139,12 @@ class CheckpointStore:
 
     def _point_to(self, step: int) -> None:
         temporary = self.folder / f".{POINTER}.partial"
-        _write_synced(temporary, f"{step}\n")
-        temporary.replace(self.folder / POINTER)
+        try:
+            _write_synced(temporary, f"{step}\n")
+            temporary.replace(self.folder / POINTER)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def _rotate(self) -> None:
         if self._max_to_keep is None:
