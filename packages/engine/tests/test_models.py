@@ -187,3 +187,10 @@ def test_tokenizer_and_its_template(folder, tmp_path):
 
 def test_a_text_model_has_no_processor(folder):
     assert load_processor(str(folder)) is None
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "gpt2"])
+def test_a_made_up_empty_tokenizer_is_no_tokenizer(model_type, tmp_path):
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{model_type}"}}')
+    with pytest.raises(ConfigError, match="holds no tokenizer"):
+        load_tokenizer(str(tmp_path))

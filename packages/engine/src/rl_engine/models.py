@@ -207,6 +207,9 @@ def load_tokenizer(
     except (OSError, ValueError) as error:
         msg = f"{folder} holds no tokenizer that can be loaded: {_first_line(error)}. Set model.tokenizer_path"
         raise ConfigError(msg) from error
+    if len(tokenizer) < 2:  # for some model types transformers makes up an empty one where a folder holds none
+        msg = f"{folder} holds no tokenizer. Set actor_rollout_ref.model.tokenizer_path to a folder that has one"
+        raise ConfigError(msg)
     if chat_template is not None:
         tokenizer.chat_template = chat_template
     return tokenizer

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rl_core.errors import ConfigError
 from rl_engine.models import load_tokenizer
 
 from rl_rollout_hf.stopping import Decode
@@ -19,13 +18,6 @@ def load_decode(section: Any) -> Decode:
     """
     path = getattr(section, "tokenizer_path", None) or section.path
     tokenizer = load_tokenizer(path, trust_remote_code=bool(getattr(section, "trust_remote_code", False)))
-    # For some model types transformers makes up an empty tokenizer where a folder holds none.
-    if len(tokenizer) < 2:
-        msg = (
-            f"a stop string was asked for, which needs the model's tokenizer; {path} holds none. Set model.tokenizer_path, "
-            "or use stop_token_ids"
-        )
-        raise ConfigError(msg)
 
     def decode(ids: Sequence[int]) -> str:
         text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
