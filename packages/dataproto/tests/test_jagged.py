@@ -152,3 +152,18 @@ def test_to_jagged_by_mask_and_by_lengths():
 def test_to_jagged_refuses(mask, dim, error, words):
     with pytest.raises(error, match=words):
         to_jagged(torch.zeros(3, 3), mask, dim)
+
+
+@pytest.mark.parametrize("sizes", [[1, 0, 3, 2], [1500, 0, 2000, 1100]], ids=["by element", "row by row"])
+def test_taken_rows_are_the_rows(sizes):
+    rows = [torch.arange(size) + 10_000 * number for number, size in enumerate(sizes)]
+    taken = Jagged.of(jagged_from_rows(rows)).take(np.array([2, 0, 0, 3, 1]))
+    assert [row.tolist() for row in taken.rows()] == [rows[number].tolist() for number in (2, 0, 0, 3, 1)]
+
+
+def test_cut_parts_are_views_of_the_rows():
+    rows = [torch.arange(size) + 100 * number for number, size in enumerate([2, 0, 3, 1])]
+    column = Jagged.of(jagged_from_rows(rows))
+    parts = column.cut([0, 1, 1, 4])
+    assert [[row.tolist() for row in part.rows()] for part in parts] == [[[0, 1]], [], [[], [200, 201, 202], [300]]]
+    assert parts[2].values.data_ptr() == column.values[2:].data_ptr()

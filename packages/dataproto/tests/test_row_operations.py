@@ -429,3 +429,17 @@ def test_columns_of_equal_lengths_can_be_added_after_every_operation(make_mixed)
     for batch in (data, data[1:4], data.repeat(2), DataProto.concat(data.chunk(3)), merged):
         total = batch.batch["tokens"] + batch.batch["log_probs"]
         assert total.values().abs().sum() == 0
+
+
+def test_cut_deals_parts_of_any_size(make_mixed, assert_rows):
+    batch = make_mixed(5)
+    parts = batch.cut([0, 2, 2, 5])
+    assert [len(part) for part in parts] == [2, 0, 3]
+    assert_rows(parts[0], batch, [0, 1])
+    assert_rows(parts[2], batch, [2, 3, 4])
+
+
+@pytest.mark.parametrize("bounds", [[], [0], [0, 4], [1, 5], [0, 3, 2, 5]])
+def test_cut_refuses_bounds_that_lose_or_repeat_rows(make_mixed, bounds):
+    with pytest.raises(RowCountError, match="5 rows were to be cut"):
+        make_mixed(5).cut(bounds)

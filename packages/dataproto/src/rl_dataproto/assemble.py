@@ -17,6 +17,26 @@ if TYPE_CHECKING:
     from rl_dataproto.base import BatchBase
 
 
+class Unbuilt:
+    """Tensor columns that nobody has looked at as a TensorDict yet.
+
+    A batch on its way to a worker, and one that arrives only to be joined, is never looked at; building the TensorDict and its
+    jagged tensors is most of what cutting it into many small parts would cost.
+    """
+
+    __slots__ = ("columns", "device", "num_rows")
+
+    def __init__(self, columns: dict[str, OpenColumn], num_rows: int, device: torch.device | None) -> None:
+        """Keep the columns; arguments as for ``tensordict_of``."""
+        self.columns = columns
+        self.num_rows = num_rows
+        self.device = device
+
+    def build(self) -> TensorDict:
+        """The TensorDict."""
+        return tensordict_of(self.columns, self.num_rows, self.device)
+
+
 def columns_of(batch: TensorDictBase | None) -> dict[str, OpenColumn]:
     """The columns of a TensorDict by name, open for row operations."""
     return {} if batch is None else {name: opened(column) for name, column in batch.items()}
@@ -86,7 +106,7 @@ def union_numpy_dict(tensor_dict1: Mapping[str, Any], tensor_dict2: Mapping[str,
     return joined(tensor_dict1, tensor_dict2)
 
 
-def concat_parts(parts: Sequence[BatchBase]) -> tuple[TensorDict | None, dict[str, Any], dict[str, Any]]:
+def concat_parts(parts: Sequence[BatchBase]) -> tuple[Unbuilt | None, dict[str, Any], dict[str, Any]]:
     """Concatenate batches by column and join their metadata.
 
     Args:
@@ -102,16 +122,17 @@ def concat_parts(parts: Sequence[BatchBase]) -> tuple[TensorDict | None, dict[st
     meta = merge_meta([part.meta_info for part in parts])
     # A part that carries nothing says nothing about the columns, unless no part does.
     full = [(number, part) for number, part in enumerate(parts) if len(part) or part.num_columns] or [(0, parts[0])]
-    tensors = [columns_of(part.batch) for _, part in full]
+    tensors = [part._open_columns() for _, part in full]
     others: list[dict[str, Any]] = [part.non_tensor_batch for _, part in full]
     _check_names("tensor", [number for number, _ in full], tensors)
     _check_names("non-tensor", [number for number, _ in full], others)
     batch = None
-    batches = [part.batch for _, part in full if part.batch is not None]
-    if batches:
+    with_tensors = [part for _, part in full if part._tensors is not None]
+    if with_tensors:
         columns = {name: concat_rows(name, [part[name] for part in tensors]) for name in tensors[0]}
-        device = batches[0].device if all(item.device == batches[0].device for item in batches) else None
-        batch = tensordict_of(columns, sum(len(part) for _, part in full), device)
+        devices = {part._device() for part in with_tensors}
+        device = devices.pop() if len(devices) == 1 else None
+        batch = Unbuilt(columns, sum(len(part) for _, part in full), device)
     non_tensors = {name: concat_rows(name, [part[name] for part in others]) for name in others[0]}
     return batch, non_tensors, meta
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+import torch
 from tensordict import TensorDictBase
 
-from rl_dataproto.assemble import columns_of, tensordict_of
+from rl_dataproto.assemble import Unbuilt, columns_of
 from rl_dataproto.columns import (
     OpenColumn,
     as_non_tensor,
@@ -18,7 +18,6 @@ from rl_dataproto.columns import (
     common_rows,
     count_rows,
     cut_rows,
-    opened,
     take_rows,
 )
 from rl_dataproto.errors import ColumnError, ConflictError, DataProtoTypeError, missing
@@ -28,7 +27,6 @@ from rl_dataproto.meta import copy_meta
 Keys = str | Iterable[str]
 
 
-@dataclass(eq=False, repr=False)
 class BatchBase:
     """The fields of :class:`~rl_dataproto.batch.DataProto` and the checks between them.
 
@@ -39,15 +37,30 @@ class BatchBase:
         meta_info: What is true for all rows.
     """
 
-    # None is possible, but a user indexes a column far more often than a batch has none: Any spares every reader a check.
-    batch: Any = None
-    non_tensor_batch: dict[str, Any] = field(default_factory=dict)
-    meta_info: dict[str, Any] = field(default_factory=dict)
+    _tensors: TensorDictBase | Unbuilt | None
 
-    def __post_init__(self) -> None:
-        self.non_tensor_batch = dict(self.non_tensor_batch or {})
-        self.meta_info = copy_meta(self.meta_info or {})
+    def __init__(
+        self,
+        batch: TensorDictBase | None = None,
+        non_tensor_batch: dict[str, Any] | None = None,
+        meta_info: dict[str, Any] | None = None,
+    ) -> None:
+        self._tensors = batch
+        self.non_tensor_batch: dict[str, Any] = dict(non_tensor_batch or {})
+        self.meta_info: dict[str, Any] = copy_meta(meta_info or {})
         self.check_consistency()
+
+    # None is possible, but a user indexes a column far more often than a batch has none: Any spares every reader a check.
+    @property
+    def batch(self) -> Any:
+        """The tensor columns."""
+        if isinstance(self._tensors, Unbuilt):
+            self._tensors = self._tensors.build()
+        return self._tensors
+
+    @batch.setter
+    def batch(self, batch: TensorDictBase | Unbuilt | None) -> None:
+        self._tensors = batch
 
     def check_consistency(self) -> None:
         """Check what the class promises; call it after writing into the fields by hand.
@@ -80,8 +93,10 @@ class BatchBase:
         common_rows(self.non_tensor_batch, rows)
 
     def __len__(self) -> int:
-        if self.batch is not None:
-            return int(self.batch.batch_size[0])
+        if isinstance(self._tensors, Unbuilt):
+            return self._tensors.num_rows
+        if self._tensors is not None:
+            return int(self._tensors.batch_size[0])
         for column in self.non_tensor_batch.values():
             return count_rows(column)
         return 0
@@ -89,34 +104,43 @@ class BatchBase:
     @property
     def num_columns(self) -> int:
         """Number of tensor and non-tensor columns."""
-        return len(self.non_tensor_batch) + (0 if self.batch is None else len(self.batch.keys()))
+        return len(self.non_tensor_batch) + len(self._tensor_names(None))
 
     @classmethod
-    def _of(cls, batch: TensorDictBase | None, non_tensor_batch: dict[str, Any], meta_info: dict[str, Any]) -> Self:
+    def _of(
+        cls, batch: TensorDictBase | Unbuilt | None, non_tensor_batch: dict[str, Any], meta_info: dict[str, Any]
+    ) -> Self:
         """Build a batch from parts that are known to be consistent and are owned by nobody else."""
         data = cls.__new__(cls)
-        data.batch, data.non_tensor_batch, data.meta_info = batch, non_tensor_batch, meta_info
+        data._tensors, data.non_tensor_batch, data.meta_info = batch, non_tensor_batch, meta_info
         return data
+
+    def _open_columns(self) -> dict[str, OpenColumn]:
+        """The tensor columns by name, open for row operations."""
+        return self._tensors.columns if isinstance(self._tensors, Unbuilt) else columns_of(self._tensors)
+
+    def _device(self) -> torch.device | None:
+        """The device that all tensor columns are known to be on."""
+        return None if self._tensors is None else self._tensors.device
 
     def _by_column(self, num_rows: int, operation: Callable[[OpenColumn], OpenColumn]) -> Self:
         """A batch in which every column is the result of an operation on the column here."""
         batch = None
-        if self.batch is not None:
-            columns = {name: operation(opened(column)) for name, column in self.batch.items()}
-            batch = tensordict_of(columns, num_rows, self.batch.device)
+        if self._tensors is not None:
+            columns = {name: operation(column) for name, column in self._open_columns().items()}
+            batch = Unbuilt(columns, num_rows, self._device())
         others = {name: operation(column) for name, column in self.non_tensor_batch.items()}
         return self._of(batch, others, copy_meta(self.meta_info))
 
     def _cut(self, bounds: Sequence[int]) -> list[Self]:
         """Consecutive parts between the bounds, which go from 0 to the number of rows; views."""
-        device = None if self.batch is None else self.batch.device
-        tensors = {name: cut_rows(column, bounds) for name, column in columns_of(self.batch).items()}
+        tensors = {name: cut_rows(column, bounds) for name, column in self._open_columns().items()}
         others = {name: cut_rows(column, bounds) for name, column in self.non_tensor_batch.items()}
         parts = []
         for number, (start, stop) in enumerate(pairwise(bounds)):
             batch = None
-            if self.batch is not None:
-                batch = tensordict_of({name: cut[number] for name, cut in tensors.items()}, stop - start, device)
+            if self._tensors is not None:
+                batch = Unbuilt({name: cut[number] for name, cut in tensors.items()}, stop - start, self._device())
             cells = {name: cut[number] for name, cut in others.items()}
             parts.append(self._of(batch, cells, copy_meta(self.meta_info)))
         return parts
@@ -131,7 +155,8 @@ class BatchBase:
         Raises:
             MissingColumnError: A name is not there.
         """
-        known = [] if self.batch is None else list(self.batch.keys())
+        tensors = self._tensors
+        known = list(tensors.columns if isinstance(tensors, Unbuilt) else () if tensors is None else tensors.keys())
         return known if keys is None else _checked("tensor column", keys, known)
 
     def _non_tensor_names(self, keys: Keys | None) -> list[str]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +38,6 @@ from rl_dataproto.meta import union_meta
 from rl_dataproto.row_operations import RowOperations
 
 
-@dataclass(eq=False, repr=False)
 class DataProto(RowOperations, ColumnOperations):
     """A batch of rows; the module's docstring says who owns what.
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from rl_dataproto.assemble import columns_of, common_device, joined, tensordict_of
+from rl_dataproto.assemble import Unbuilt, columns_of, common_device, joined, tensordict_of
 from rl_dataproto.base import BatchBase, Keys, name_list
 from rl_dataproto.columns import moved, opened
 from rl_dataproto.errors import ColumnError, ConflictError, DataProtoTypeError, RowCountError, missing
@@ -39,8 +39,9 @@ class ColumnOperations(BatchBase):
         """
         names = self._tensor_names(batch_keys)
         batch = None
-        if self.batch is not None:
-            batch = tensordict_of({name: opened(self.batch[name]) for name in names}, len(self), self.batch.device)
+        if self._tensors is not None:
+            columns = self._open_columns()
+            batch = Unbuilt({name: columns[name] for name in names}, len(self), self._device())
         others, meta = dict(self.non_tensor_batch), self.meta_info
         if non_tensor_batch_keys is not None:
             others = {name: others[name] for name in self._non_tensor_names(non_tensor_batch_keys)}

@@ -161,6 +161,8 @@ def cut_rows(column: OpenColumn, bounds: Sequence[int]) -> Sequence[OpenColumn]:
         # One call for all parts: a slice of a tensor costs as much as everything else about a small part.
         parts: Sequence[OpenColumn] = torch.split(column, [stop - start for start, stop in pairwise(bounds)])
         return parts
+    if isinstance(column, Jagged):
+        return column.cut(bounds)
     return [slice_rows(column, start, stop) for start, stop in pairwise(bounds)]
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nested._internal.nested_tensor import NestedTensor
 
 from rl_dataproto.errors import ColumnError, RowCountError
 from rl_dataproto.memory import empty_like_rows, may_write_out
@@ -31,7 +33,12 @@ _CARRIERS = {
 
 def is_jagged(column: Any) -> bool:
     """Whether a value is a nested tensor with the jagged layout."""
-    return isinstance(column, Tensor) and column.is_nested and column.layout == torch.jagged
+    # Torch has one class for them; asking the tensor itself goes through its dispatcher, which costs more than a row copy.
+    return isinstance(column, NestedTensor)
+
+
+_COPY_ROWS_FROM = 1024
+"""Mean row length from which rows are copied one by one: an index of every element costs more than a call for each row."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,10 +59,11 @@ class Jagged:
     @classmethod
     def of(cls, column: Tensor) -> Jagged:
         """Open a nested tensor; gaps between rows and unused ends of the values are left out."""
-        dim = next(axis for axis, size in enumerate(column.shape) if isinstance(size, torch.SymInt))
-        nested: Any = column  # torch's stubs do not know the methods of nested tensors
-        values, offsets, lengths = nested.values(), nested.offsets(), nested.lengths()
-        offsets = offsets.to(torch.int64)
+        nested: Any = column  # torch's stubs do not know the attributes of nested tensors
+        dim: int = nested._ragged_idx
+        # The method goes through torch's dispatcher for the sake of gradients.
+        values: Tensor = nested.values() if _has_gradient(column) else nested._values
+        offsets, lengths = nested.offsets().to(torch.int64), nested.lengths()
         if lengths is not None:
             pieces = [
                 values.narrow(dim - 1, start, length)
@@ -71,8 +79,11 @@ class Jagged:
 
     def close(self) -> Tensor:
         """Build the nested tensor ``[B, ..., j, ...]``; its values are not copied."""
-        nested: Tensor = torch.nested.nested_tensor_from_jagged(self.values, self.offsets, jagged_dim=self.dim)
-        return nested
+        if self.values.requires_grad:
+            nested: Tensor = torch.nested.nested_tensor_from_jagged(self.values, self.offsets, jagged_dim=self.dim)
+            return nested
+        # What the call above comes to without a gradient, at a quarter of its cost; a batch has a dozen of these.
+        return NestedTensor(self.values, self.offsets, _ragged_idx=self.dim)
 
     @property
     def num_rows(self) -> int:
@@ -101,13 +112,31 @@ class Jagged:
         first, last = int(offsets[0]), int(offsets[-1])
         return Jagged(self.values.narrow(self.dim - 1, first, last - first), offsets - first, self.dim)
 
+    def cut(self, bounds: Sequence[int]) -> list[Jagged]:
+        """Consecutive parts between row numbers, as views: one look at the offsets for all of them."""
+        edges = self.offsets[torch.tensor(bounds)].tolist()
+        return [
+            Jagged(
+                self.values.narrow(self.dim - 1, first, last - first), self.offsets[start : stop + 1] - first, self.dim
+            )
+            for (start, stop), (first, last) in zip(pairwise(bounds), pairwise(edges), strict=True)
+        ]
+
     def take(self, numbers: np.ndarray) -> Jagged:
         """Rows by number, in that order, repeats allowed; a copy."""
         if not len(numbers):
             return Jagged(self.values.narrow(self.dim - 1, 0, 0), self.offsets[:1], self.dim)
-        rows = self.rows()
-        lengths = self.offsets.diff()[torch.from_numpy(numbers).to(self.offsets.device)]
-        return Jagged(_cat([rows[number] for number in numbers.tolist()], self.dim - 1), _offsets(lengths), self.dim)
+        chosen = torch.from_numpy(numbers).to(self.offsets.device)
+        starts = self.offsets[:-1][chosen]
+        lengths = self.offsets.diff()[chosen]
+        offsets = _offsets(lengths)
+        dim = self.dim - 1
+        if int(offsets[-1]) > _COPY_ROWS_FROM * len(numbers):
+            spans = zip(starts.tolist(), lengths.tolist(), strict=True)
+            return Jagged(_cat([self.values.narrow(dim, *span) for span in spans], dim), offsets, self.dim)
+        index = torch.arange(int(offsets[-1]), device=offsets.device)
+        index += torch.repeat_interleave(starts - offsets[:-1], lengths)
+        return Jagged(_pick(self.values, dim, index.to(self.values.device)), offsets, self.dim)
 
     @staticmethod
     def concat(name: str, parts: Sequence[Jagged]) -> Jagged:
@@ -133,8 +162,21 @@ class Jagged:
         return Jagged(values, self.offsets.to(values.device), self.dim)
 
 
+def _has_gradient(column: Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        return column.requires_grad
+
+
 def _offsets(row_lengths: Tensor) -> Tensor:
     return torch.cat([row_lengths.new_zeros(1), row_lengths.cumsum(0)])
+
+
+def _pick(values: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not may_write_out(values):
+        return values.index_select(dim, index)
+    shape = list(values.shape)
+    shape[dim] = len(index)
+    return torch.index_select(values, dim, index, out=empty_like_rows(values, shape))
 
 
 def _cat(pieces: Sequence[Tensor], dim: int) -> Tensor:

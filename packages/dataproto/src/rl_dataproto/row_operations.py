@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -172,6 +173,20 @@ class RowOperations(BatchBase):
             msg = f"Parts of {split_size} rows were asked: use 1 or more."
             raise RowCountError(msg)
         return self._cut([*range(0, len(self), split_size), len(self)])
+
+    def cut(self, bounds: Sequence[int]) -> list[Self]:
+        """Deal the rows into consecutive parts of any size; views.
+
+        Args:
+            bounds: Where the parts start, and where the last one ends: from 0 to the number of rows, never falling.
+
+        Raises:
+            RowCountError: The bounds are not such a list.
+        """
+        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(self) or any(a > b for a, b in pairwise(bounds)):
+            msg = f"{len(self)} rows were to be cut at {list(bounds)}: use rising numbers from 0 to {len(self)}."
+            raise RowCountError(msg)
+        return self._cut(bounds)
 
     @staticmethod
     def concat(data: Sequence[BatchT]) -> BatchT:

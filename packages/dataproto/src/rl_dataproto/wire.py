@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rl_dataproto.columns import closed
+from rl_dataproto.assemble import Unbuilt, columns_of
+from rl_dataproto.columns import OpenColumn, OpenDict, closed
 from rl_dataproto.errors import ColumnError, WireError
-from rl_dataproto.jagged import Jagged, is_jagged
+from rl_dataproto.jagged import Jagged
 
 if TYPE_CHECKING:
     from rl_dataproto.base import BatchBase
@@ -103,19 +104,22 @@ def serialize_tensordict(batch: TensorDictBase) -> SerializedTensorDict:
         Batch size; ``"cpu"`` when a device is declared, else None; and by name a serialised tensor (3 parts)
         or ``("jagged", (ragged dimension, values, offsets))`` or ``("tensordict", ...)``.
     """
+    return tuple(batch.batch_size), None if batch.device is None else "cpu", _serialize_columns(columns_of(batch))
+
+
+def _serialize_columns(items: Mapping[str, OpenColumn]) -> dict[str, tuple[Any, ...]]:
     columns: dict[str, tuple[Any, ...]] = {}
     # Columns that share offsets go on sharing them: pickle writes an array that appears twice once.
     sent: dict[int, tuple[Tensor, SerializedTensor]] = {}
-    for name, column in batch.items():
-        if isinstance(column, TensorDictBase):
-            columns[name] = ("tensordict", serialize_tensordict(column))
-        elif is_jagged(column):
-            parts = Jagged.of(column)
-            _, offsets = sent.setdefault(id(parts.offsets), (parts.offsets, serialize_single_tensor(parts.offsets)))
-            columns[name] = ("jagged", (parts.dim, serialize_single_tensor(parts.values), offsets))
+    for name, column in items.items():
+        if isinstance(column, OpenDict):
+            columns[name] = ("tensordict", ((column.num_rows,), None, _serialize_columns(column.columns)))
+        elif isinstance(column, Jagged):
+            _, offsets = sent.setdefault(id(column.offsets), (column.offsets, serialize_single_tensor(column.offsets)))
+            columns[name] = ("jagged", (column.dim, serialize_single_tensor(column.values), offsets))
         else:
-            columns[name] = serialize_single_tensor(column)
-    return tuple(batch.batch_size), None if batch.device is None else "cpu", columns
+            columns[name] = serialize_single_tensor(cast("Tensor", column))
+    return columns
 
 
 def deserialize_tensordict(arr: Sequence[Any]) -> TensorDict:
@@ -131,6 +135,10 @@ def deserialize_tensordict(arr: Sequence[Any]) -> TensorDict:
         msg = f"A serialised TensorDict has 3 parts (batch size, device, columns), {len(arr)} were found."
         raise WireError(msg)
     batch_size, device, items = arr
+    return TensorDict(closed(_deserialize_columns(items)), batch_size=list(batch_size), device=device)
+
+
+def _deserialize_columns(items: Mapping[str, Sequence[Any]]) -> dict[str, OpenColumn]:
     columns: dict[str, Any] = {}
     for name, item in items.items():
         if len(item) == 3:
@@ -139,16 +147,20 @@ def deserialize_tensordict(arr: Sequence[Any]) -> TensorDict:
             dim, values, offsets = item[1]
             columns[name] = Jagged(deserialize_single_tensor(values), deserialize_single_tensor(offsets), dim)
         elif len(item) == 2 and item[0] == "tensordict":
-            columns[name] = deserialize_tensordict(item[1])
+            (num_rows, *_), _, inner = item[1]
+            columns[name] = OpenDict(_deserialize_columns(inner), int(num_rows))
         else:
             msg = f"Column {name!r} is serialised as {len(item)} parts starting with {item[:1]!r}: use 3, or 2 with a kind."
             raise WireError(msg)
-    return TensorDict(closed(columns), batch_size=list(batch_size), device=device)
+    return columns
 
 
 def reduce_batch(data: BatchBase) -> tuple[Any, ...]:
     """The reduce value of a batch for every pickle protocol."""
-    batch = None if data.batch is None else serialize_tensordict(data.batch)
+    batch = None
+    if data._tensors is not None:
+        device = None if data._device() is None else "cpu"
+        batch = ((len(data),), device, _serialize_columns(data._open_columns()))
     return rebuild_batch, (type(data), batch, data.non_tensor_batch, data.meta_info)
 
 
@@ -159,5 +171,8 @@ def rebuild_batch(
     meta_info: dict[str, Any],
 ) -> BatchBase:
     """Build a batch from what :func:`reduce_batch` sent."""
-    tensors = None if batch is None else deserialize_tensordict(batch)
+    tensors = None
+    if batch is not None:
+        (num_rows,), device, items = batch
+        tensors = Unbuilt(_deserialize_columns(items), num_rows, None if device is None else torch.device(device))
     return cls._of(tensors, non_tensor_batch, meta_info)
