@@ -14,8 +14,8 @@ help:  ## list the targets
 env:  ## make or refresh the base test environment
 	@$(PYTHON) ci/env.py base
 
-demo: env  ## train PPO and GRPO for a few steps on the fakes, in the foreground
-	@PATH="$(CURDIR)/$(BASE):$$PATH" bash examples/fakes_demo.sh
+demo: env  ## a tiny model learns to add in front of you: SFT, then GRPO; SEED=n for another run
+	@$(BASE)/rl demo $(if $(SEED),--seed "$(SEED)")
 
 test: ## light tests on all cores, then the heavy ones; what CI runs
 	@$(PYTHON) ci/test.py

@@ -59,7 +59,7 @@ CORE_ROOMS = {
     "single_controller": room("errors metrics protocol plugins contracts", load="numpy rl_dataproto", call="torch"),
     "runtime": room(
         "errors metrics protocol plugins config contracts single_controller",
-        load="torch numpy rl_dataproto",
+        load="torch numpy psutil rl_dataproto",
         call="*",
     ),
     "resharding": room("errors metrics contracts", load="torch"),
@@ -101,6 +101,9 @@ PACKAGES = {
     "rl_engine": frozenset({"rl_core", "rl_dataproto"}),
     "rl_resharding": frozenset({"rl_core", "rl_dataproto", "rl_engine"}),
 }
+# Programs for people, at the top: they may use rl_core and each other, nothing uses them (docs/adr/0007).
+APPLICATIONS = frozenset({"rl_report", "rl_demo"})
+PACKAGES |= {name: APPLICATIONS - {name} | {"rl_core"} for name in APPLICATIONS}
 # Import package -> third-party packages that it may load; the others may load what they declare.
 THIRD_PARTY = {"rl_dataproto": {"torch", "numpy", "tensordict"}}
 PLUGIN_WORDS = re.compile(r"\b(fsdp2?|deepspeed|megatron|vllm|sglang|trtllm)\b|[\"']hf[\"']", re.IGNORECASE)
@@ -177,6 +180,14 @@ def declared_imports(project: dict, distributions: dict[str, list[str]]) -> set[
     }
     # What is not installed here brings at least a module of its own name.
     return brought | {name.replace("-", "_") for name in names}
+
+
+def required_applications(project: dict) -> set[str]:
+    """Applications that a `[project]` table requires without being one."""
+    if project["name"].replace("-", "_") in APPLICATIONS:
+        return set()
+    listed = [*project.get("dependencies", []), *chain(*project.get("optional-dependencies", {}).values())]
+    return {Requirement(text).name for text in listed if Requirement(text).name.replace("-", "_") in APPLICATIONS}
 
 
 def undeclared_imports(tree: SourceTree, package: str, declared: set[str]) -> list[str]:
@@ -291,6 +302,11 @@ def test_packages_declare_what_they_import(repository, path):
     assert undeclared_imports(repository, project["name"].replace("-", "_"), declared) == []
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("packages/*/pyproject.toml")), ids=lambda path: path.parent.name)
+def test_no_package_requires_an_application(path):
+    assert required_applications(tomllib.loads(path.read_text())["project"]) == set()
+
+
 def test_plugin_modules_load_the_registry_and_nothing_heavy(repository):
     assert plugin_module_violations(repository) == []
 
@@ -363,6 +379,11 @@ def test_planted_core_imports(tmp_path, path, text, caught):
         ("rl_backend_x/engine.py", "import rl_engine", False),
         ("rl_backend_x/engine.py", "from rl_core.plugins._secret import x", True),
         ("rl_testing/fakes/engine.py", "import rl_backend_x", True),
+        ("rl_demo/stages.py", "import rl_core.config, rl_report", False),
+        ("rl_report/story.py", "import rl_engine", True),
+        ("rl_report/story.py", "import rl_backend_x", True),
+        ("rl_backend_x/engine.py", "import rl_report", True),
+        ("rl_core/trainer/loop.py", LAZY.format("rl_report"), True),
     ],
 )
 def test_planted_package_imports(tmp_path, path, text, caught):
@@ -375,6 +396,14 @@ def test_planted_undeclared_imports(tmp_path):
     assert declared == {"pyyaml", "yaml", "torch"}
     tree = planted(tmp_path, {"rl_x/a.py": "import os, yaml, torch.nn\nimport safetensors\n" + TYPED.format("ray")})
     assert undeclared_imports(tree, "rl_x", declared) == ["rl_x.a:2 imports safetensors (load)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "caught"), [("rl-core", {"rl-report"}), ("rl-backend-x", {"rl-report"}), ("rl-demo", set())]
+)
+def test_planted_requirement_of_an_application(name, caught):
+    project = {"name": name, "dependencies": ["numpy"], "optional-dependencies": {"page": ["rl-report~=0.1.0"]}}
+    assert required_applications(project) == caught
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 from rl_core.config import compose
 from rl_core.plugins import get_registry
 from rl_core.runtime.choose import choose_runtime
-from rl_core.trainer.main_ppo import load_tokenizer
 from rl_core.trainer.ppo.trainer import PPOTrainer
+from rl_core.trainer.task_runner import load_tokenizer
 from safetensors.torch import load_file
 from torch import Tensor
 

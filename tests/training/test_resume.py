@@ -18,7 +18,7 @@ PPO = ["algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true", "algori
 
 
 def untimed(step):
-    return {key: value for key, value in step.items() if not key.startswith(("timing_s/", "perf/"))}
+    return {key: value for key, value in step.items() if not key.startswith(("timing_s/", "perf/", "memory/"))}
 
 
 def tensors(folder):

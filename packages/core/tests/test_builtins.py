@@ -34,10 +34,10 @@ def test_what_core_provides(registry):
         "kl_estimator": ("abs", "k1", "k2", "k3"),
         "resharding": ("generic",),
         "reward_manager": ("naive",),
-        "sampler": ("sync",),
+        "sampler": ("colocate_async", "sync"),
         "dataset": ("prompts",),
         "tracker": ("console", "jsonl", "tensorboard", "wandb"),
-        "command": ("check", "config", "plugins", "train"),
+        "command": ("check", "config", "eval", "plugins", "sft", "train"),
     }
 
 

@@ -104,6 +104,11 @@ def _training() -> tuple[Record, ...]:
             target="rl_core.trainer.ppo.sampler:SyncSampler",
             summary="Generates a whole batch, then trains on it.",
         ),
+        SamplerRecord(
+            name="colocate_async",
+            target="rl_core.trainer.ppo.sampler_async:ColocateAsyncSampler",
+            summary="Keeps batches in flight ahead; slow responses are cut and go on with newer weights.",
+        ),
         DatasetRecord(
             name="prompts",
             target="rl_core.data.prompts:PromptDataset",
@@ -139,6 +144,14 @@ def _commands() -> tuple[Record, ...]:
     return (
         CommandRecord(
             name="train", target="rl_core.trainer.main_ppo:main", summary="Train; arguments are key=value overrides."
+        ),
+        CommandRecord(
+            name="eval",
+            target="rl_core.trainer.main_eval:main",
+            summary="Score a checkpoint on a file: mean, pass@k, what is missing.",
+        ),
+        CommandRecord(
+            name="sft", target="rl_core.trainer.sft:main", summary="Fine-tune on conversations; arguments as for train."
         ),
         CommandRecord(
             name="config", target="rl_core.cli.config_command:main", summary="Show the configuration of a run."

@@ -32,6 +32,16 @@ def test_a_sound_configuration_is_explained(engines, capsys):
     assert out.rstrip().endswith("ok.")
 
 
+def test_another_command_is_explained(engines, capsys):
+    arguments = ["--command", "sft", "engine.strategy=one", "model.path=/m", "data.train_batch_size=8"]
+    assert main([*arguments, "--dataset-size", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "8 conversations per optimizer step" in out
+    assert "2 steps per epoch" in out
+    assert main([*arguments, "data.val_batch_size=2"]) == 2
+    assert "there is no key data.val_batch_size." in capsys.readouterr().out
+
+
 def test_everything_wrong_is_listed_and_the_exit_status_is_2(engines, capsys):
     arguments = [*ENGINES, MODEL, "data.train_batch_size=10", f"{MINI}=4", "trainer.nodes=2"]
     assert (

@@ -34,6 +34,20 @@ def test_show_fills_in_on_request_only(engines, capsys):
     assert capsys.readouterr().out == "512\n"
 
 
+def test_show_of_another_command(engines, capsys):
+    arguments = ["show", "--command", "sft"]
+    assert main([*arguments, "engine.strategy=one", "data.max_length=64", "-p", "data"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["max_length"] == 64
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert list(yaml.safe_load(out)) == ["data", "model", "engine", "optim", "trainer", "ray_kwargs"]
+    assert err.startswith("# engine.strategy: ")
+    assert main([*arguments, "--help-key", "data.truncation"]) == 0
+    assert "One of: error, left, right\n" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="--command is 'stf'"):
+        main(["show", "--command", "stf"])
+
+
 def test_show_works_before_any_engine_is_chosen(capsys):
     assert main(["show"]) == 0
     out, err = capsys.readouterr()
@@ -60,7 +74,7 @@ def test_help_for_a_key(capsys):
 def test_generate_writes_and_compares(tmp_path, capsys):
     file = tmp_path / "all.yaml"
     assert main(["generate", "--output", str(file), "--check"]) == 1
-    assert "rl config generate --write" in capsys.readouterr().err
+    assert "rl config generate --command train --write" in capsys.readouterr().err
     assert main(["generate", "--output", str(file), "--write"]) == 0
     assert main(["generate", "--output", str(file), "--check"]) == 0
     assert main(["generate", "--output", str(file)]) == 0

@@ -163,7 +163,6 @@ def records():
         ToolParserRecord(name="hermes", target=target, summary="Tags."),
         ToolParserRecord(name="qwen3_coder", target=target, summary="XML."),
         TrackerRecord(name="wandb", target=target, summary="Web."),
-        SamplerRecord(name="colocate_async", target=target, summary="Ahead."),
         SamplerRecord(name="separate_async", target=target, summary="Apart."),
         RecipeRecord(name="higher", target=target, summary="Clip higher."),
         RecipeRecord(name="broken", target=f"{MODULE}:absent", summary="Does not load."),

@@ -103,8 +103,35 @@ def test_engines_and_pairing(check):
 
 
 def test_shared_pool_never_idles(check):
-    (line,) = check(*SIZES, "trainer.n_gpus_per_node=2").lines(POOLS)
+    runtime, line = check(*SIZES, "trainer.n_gpus_per_node=2").lines(POOLS)
+    assert runtime == "runtime: 2 processes of a Ray cluster."
     assert line.startswith("2 workers shared by actor, rollout, critic: every phase uses all of them")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ([], "in this process on the CPU; one process of a Ray cluster where there is CUDA"),
+        (["trainer.device=cpu"], "in this process"),
+        (["trainer.runtime=ray"], "one process of a Ray cluster"),
+        (["trainer.runtime=local", "trainer.n_gpus_per_node=3"], "3 threads of this process"),
+        (["trainer.nnodes=2"], "2 processes of a Ray cluster"),
+        (
+            ["critic.enable_resource_pool=true", "critic.nnodes=1", "critic.n_gpus_per_node=2"],
+            "3 processes of a Ray cluster",
+        ),
+    ],
+)
+def test_where_the_workers_will_live(check, asked, found):
+    assert check(*SIZES, *asked).lines(POOLS)[0] == f"runtime: {found}."
+
+
+def test_phases_that_pools_compute_at_once_are_named(check):
+    asked = ["critic.enable_resource_pool=true", "critic.nnodes=1", "critic.n_gpus_per_node=1"]
+    *_, actor, critic, together = check(*SIZES, *asked).lines(POOLS)
+    assert actor == "shared pool, 1 worker (actor, rollout): waits during critic update."
+    assert critic == "critic_pool, 1 worker (critic): waits during generation, actor update."
+    assert together == "old log-probs, values: begin together; pools that are done wait for the slowest."
 
 
 def test_split_pools_say_what_each_waits_for(check):
@@ -122,8 +149,10 @@ def test_split_pools_say_what_each_waits_for(check):
     ("asked", "warning"),
     [
         ([f"{ROLLOUT}.nnodes=1", "trainer.runtime=local"], r"rollout \(1 workers\) asked for workers of their own"),
-        (["trainer.runtime=ray"], "needs the Ray runtime, which this version does not have yet"),
-        (["trainer.n_gpus_per_node=2"], "with 2 workers needs the Ray runtime"),
+        (
+            [f"{ROLLOUT}.nnodes=2", "trainer.n_gpus_per_node=2"],
+            "gives generation 4 workers of its own, but weights cannot be sent from one pool to another",
+        ),
     ],
 )
 def test_a_run_that_this_version_cannot_place_is_said_so(check, asked, warning):

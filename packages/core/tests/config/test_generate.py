@@ -3,18 +3,21 @@ from __future__ import annotations
 import pytest
 import yaml
 from omegaconf import OmegaConf
-from rl_core.config.generate import GENERATED_FILE, distributions_in, generate_yaml, key_help
+from rl_core.config.generate import distributions_in, generate_yaml, generated_file, key_help
+from rl_core.config.layout import LAYOUTS
 from rl_core.config.root import PPOTrainerConfig
 from rl_core.config.schema import core_schema
 from rl_core.errors import ConfigError
 from rl_core.plugins import Registry, Selection
 
 
-def test_the_file_says_what_the_dataclasses_say():
-    text = GENERATED_FILE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.command)
+def test_the_file_says_what_the_dataclasses_say(layout):
+    text = generated_file(layout).read_text(encoding="utf-8")
     registry = Registry(Selection())
     registry.load_entry_points()
-    assert generate_yaml(registry, distributions_in(text)) == text, "rl config generate --write"
+    anew = f"rl config generate --command {layout.command} --write"
+    assert generate_yaml(registry, distributions_in(text), layout) == text, anew
 
 
 def test_the_values_are_the_defaults(core_only):

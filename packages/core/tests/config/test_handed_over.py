@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rl_core.config.handed_over import TABLE, is_handed_over, unread_by_plugins
+import pytest
+from rl_core.config.handed_over import SFT_TABLE, TABLE, is_handed_over, unread_by_plugins
+from rl_core.config.layout import PPO, SFT
 from rl_core.config.schema import core_schema
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -22,9 +24,10 @@ class SaysNothing:
     pass
 
 
-def test_table_names_existing_keys():
-    schema = core_schema()
-    for entry in TABLE:
+@pytest.mark.parametrize(("layout", "table"), [(PPO, TABLE), (SFT, SFT_TABLE)], ids=["train", "sft"])
+def test_tables_name_existing_keys(layout, table):
+    schema = core_schema(layout)
+    for entry in table:
         assert entry.chosen_by in schema.keys
         for key in entry.keys:
             path = f"{entry.section}.{key}".removesuffix(".*")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from rl_core.config.handed_over import is_handed_over
 from rl_core.config.inert import COMPATIBILITY, LATER, inert_lines, inert_reason
+from rl_core.config.layout import LAYOUTS, SFT
 from rl_core.config.micro_batch import GLOBAL_KEYS
 from rl_core.config.schema import core_schema
 
 PACKAGES = Path(__file__).resolve().parents[3]
 CONFIG_ROOM = PACKAGES / "core" / "src" / "rl_core" / "config"
-ACTING_HERE = ("batch_math.py", "schedule.py", "roles.py", "micro_batch.py")
+ACTING_HERE = ("batch_math.py", "schedule.py", "roles.py", "micro_batch.py", "runtime_choice.py")
 """Files of the configuration room whose results the trainer acts on; the others only check and print."""
 
 PATTERNS = [pattern for table in (COMPATIBILITY, LATER) for _, patterns in table for pattern in patterns]
@@ -26,6 +27,7 @@ GENERIC = {
 READ_HERE = {
     "recipe",  # compose, before there is a tree
     "algorithm.allow_kl_in_both",  # contradictions
+    "actor_rollout_ref.nccl_timeout",  # runtime_choice
     "trainer.project_name",  # the default of trainer.default_local_dir
     "trainer.experiment_name",
     *(f"{section}.{key}" for section, key in GLOBAL_KEYS),
@@ -82,11 +84,12 @@ def is_read(key, read):
     return wanted in pairs or key.path in READ_HERE or (key.name in names and key.name not in GENERIC)
 
 
-def test_every_key_is_read_or_handed_over_or_said_to_be_inert(read):
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.command)
+def test_every_key_is_read_or_handed_over_or_said_to_be_inert(read, layout):
     silent = [
         key.path
-        for key in core_schema().keys.values()
-        if not (is_read(key, read) or is_handed_over(key.path) or inert_reason(key.path))
+        for key in core_schema(layout).keys.values()
+        if not (is_read(key, read) or is_handed_over(key.path, layout) or inert_reason(key.path, layout))
     ]
     assert silent == []
 
@@ -117,6 +120,13 @@ def test_a_section_covers_what_is_below_it_and_nothing_beside_it():
     assert inert_reason("transfer_queue.enable") is not None
     assert inert_reason("transfer_queue") is not None
     assert inert_reason("transfer_queue_size") is None
+
+
+def test_other_kinds_of_run_share_what_is_said_about_the_run_itself():
+    assert [inert_reason(path, SFT) for path in ("data.filter_prompts", "reward_model.num_workers")] == [None, None]
+    assert {path for path in core_schema(SFT).keys if inert_reason(path, SFT)} == {
+        path for path in core_schema().keys if inert_reason(path) and path in core_schema(SFT).keys
+    }
 
 
 def test_one_line_for_each_given_key():

@@ -1,6 +1,16 @@
 from __future__ import annotations
 
-from rl_core.config.roles import SHARED, Pool, idle_phases, needs_critic, needs_reference, pool_errors, pools, roles
+from rl_core.config.roles import (
+    SHARED,
+    Pool,
+    idle_phases,
+    needs_critic,
+    needs_reference,
+    pool_errors,
+    pools,
+    roles,
+    side_by_side,
+)
 from rl_core.config.root import PPOTrainerConfig
 
 
@@ -31,7 +41,7 @@ def test_roles_follow_the_keys():
 
 
 def test_one_pool_by_default():
-    assert pools(tree(critic__enable=True)) == (Pool(SHARED, ("actor", "rollout", "critic"), 4),)
+    assert pools(tree(critic__enable=True)) == (Pool(SHARED, ("actor", "rollout", "critic"), (4,)),)
     ((_, waits),) = idle_phases(tree(critic__enable=True))
     assert waits == ()
 
@@ -45,15 +55,23 @@ def test_pools_of_their_own():
         actor_rollout_ref__rollout__nnodes=2,
     )
     assert pools(config) == (
-        Pool(SHARED, ("actor",), 4),
-        Pool("rollout_pool", ("rollout",), 8),
-        Pool("critic_pool", ("critic",), 2),
+        Pool(SHARED, ("actor",), (4,)),
+        Pool("rollout_pool", ("rollout",), (4, 4)),
+        Pool("critic_pool", ("critic",), (2,)),
     )
     assert pool_errors(config) == []
     waits = {pool.name: phases for pool, phases in idle_phases(config)}
-    assert waits[SHARED] == ("generation", "values", "critic update")
+    assert waits[SHARED] == ("generation", "critic update")
     assert waits["rollout_pool"] == ("old log-probs", "values", "critic update", "actor update")
-    assert waits["critic_pool"] == ("generation", "old log-probs", "actor update")
+    assert waits["critic_pool"] == ("generation", "actor update")
+
+
+def test_phases_that_begin_together_are_those_of_different_pools():
+    assert side_by_side(tree(critic__enable=True)) == ()
+    apart = tree(critic__enable=True, critic__enable_resource_pool=True, critic__nnodes=1, critic__n_gpus_per_node=2)
+    assert side_by_side(apart) == ("old log-probs", "values")
+    apart.critic.enable = False
+    assert side_by_side(apart) == ()
 
 
 def test_a_pool_without_workers_is_an_error():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from rl_core.data.loader import PromptLoader
 from rl_core.errors import CheckpointError, ConfigError
@@ -59,3 +60,24 @@ def test_incomplete_last_batch_is_dropped():
 def test_fewer_rows_than_a_batch():
     with pytest.raises(ConfigError, match=r"train_batch_size is 2.*only 1 prompts"):
         loader(num_rows=1)
+
+
+def test_a_batch_can_be_had_again_without_moving_on():
+    drawn, again = draw_all(loader()), loader()
+    assert [ids(again.batch(number)) for number in reversed(range(len(again)))] == drawn[::-1]
+    assert again.state_dict()["num_drawn"] == 0
+
+
+def test_the_fingerprint_sees_every_number_of_every_item():
+    def fingerprint(*rows):
+        items = [{"input_ids": np.array(row)} for row in rows]
+        source = PromptLoader(items, batch_size=1, epochs=1, shuffle=False, seed=0, identity=("input_ids",))
+        return source.fingerprint
+
+    long = list(range(5000))
+    changed = [*long[:2500], 0, *long[2501:]]
+    assert fingerprint(long, [1]) == fingerprint(long, [1])
+    assert (
+        len({fingerprint(*rows) for rows in ((long, [1]), (changed, [1]), ([1], long), ([1, 2], [3]), ([1], [2, 3]))})
+        == 5
+    )

@@ -1,4 +1,5 @@
 import pytest
+from rl_core.errors import RlError
 from rl_core.workers.phases import NEEDS, Part, Phase, PhaseTable
 
 
@@ -80,3 +81,17 @@ def test_parts_of_other_workers_are_ignored(log):
     assert log == []
     table.enter(Phase.VALUES)
     assert log == [("load", Part.CRITIC, ("parameters",))]
+
+
+def test_nothing_takes_the_devices_from_responses_in_flight(parts):
+    table = PhaseTable(parts, ALL)
+    table.enter(Phase.SYNC_WEIGHTS)
+    table.enter(Phase.GENERATE)
+    with (
+        pytest.raises(RlError, match="log_prob was asked for while responses are generated"),
+        table.during(Phase.LOG_PROB),
+    ):
+        pass
+    table.leave(Phase.GENERATE)
+    with table.during(Phase.LOG_PROB):
+        pass

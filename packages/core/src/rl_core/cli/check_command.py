@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rl_core.config.check import TOPICS, Report, check_config
 from rl_core.config.compose import Composition, compose_leniently
-from rl_core.config.overrides import add_config_options
+from rl_core.config.layout import layout_of_command
+from rl_core.config.overrides import add_command_option, add_config_options
 from rl_core.plugins import get_registry
 
 if TYPE_CHECKING:
-    from rl_core.config.root import PPOTrainerConfig
+    from rl_core.config.layout import RunTree
 
 _WIDTH = 100
 
@@ -23,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     """Run ``rl check``; returns 0 when the run could start, 2 when something is wrong."""
     parser = argparse.ArgumentParser(prog="rl check", description="Explain a configuration before it runs.")
     add_config_options(parser)
+    add_command_option(parser)
     parser.add_argument("--dataset-size", type=int, metavar="ROWS", help="training rows, to work out the steps")
     options = parser.parse_intermixed_args(list(argv))
     registry = get_registry()
@@ -32,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
         config_path=options.config_path,
         config_dir=options.config_dir,
         registry=registry,
+        layout=layout_of_command(options.command),
     )
     report = Report()
     if composition.config is not None:
@@ -63,7 +66,7 @@ def render(composition: Composition, report: Report) -> str:
     return "\n\n".join([*blocks, verdict])
 
 
-def count_rows(tree: PPOTrainerConfig) -> int | None:
+def count_rows(tree: RunTree) -> int | None:
     """Training rows, where that can be told without reading more than lines: JSON Lines files.
 
     Args:

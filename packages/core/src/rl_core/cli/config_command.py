@@ -6,13 +6,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rl_core.config.compose import Composition, compose_leniently, join_errors
-from rl_core.config.generate import GENERATED_FILE, distributions_in, generate_yaml, key_help
-from rl_core.config.overrides import add_config_options
+from rl_core.config.generate import distributions_in, generate_yaml, generated_file, key_help
+from rl_core.config.layout import PPO, SFT, Layout, layout_of_command
+from rl_core.config.overrides import add_command_option, add_config_options
 from rl_core.config.printing import config_to_yaml
 from rl_core.errors import ConfigError, RlError
 from rl_core.plugins import get_registry
+
+_ENGINE_KEYS: Final = {
+    PPO.name: ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name"),
+    SFT.name: ("engine.strategy",),
+}
+"""Keys whose plugin may be missing while one only looks."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,13 +29,15 @@ def main(argv: Sequence[str]) -> int:
     commands = parser.add_subparsers(required=True, metavar="show|generate", dest="command")
     show = commands.add_parser("show", help="print the composed configuration")
     add_config_options(show)
+    add_command_option(show)
     show.add_argument("--resolve", action="store_true", help="fill in interpolations and derived values")
     show.add_argument("--package", "-p", metavar="SECTION", help="print this section only")
     show.add_argument("--help-key", metavar="KEY", help="explain one key, or every key of a section")
     generate = commands.add_parser("generate", help="print all keys with their help as YAML")
+    add_command_option(generate)
     generate.add_argument("--check", action="store_true", help="compare with the file instead; 1 if it differs")
     generate.add_argument("--write", action="store_true", help="write the file")
-    generate.add_argument("--output", type=Path, default=GENERATED_FILE, metavar="FILE", help="which file")
+    generate.add_argument("--output", type=Path, metavar="FILE", help="which file")
     generate.add_argument(
         "--distributions", metavar="DIST,...", help="whose plugins to show; default: those the file shows now"
     )
@@ -39,15 +49,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    registry = get_registry()
+    registry, layout = get_registry(), layout_of_command(options.command)
     composition = compose_leniently(
         options.overrides,
         config_name=options.config_name,
         config_path=options.config_path,
         config_dir=options.config_dir,
         registry=registry,
+        layout=layout,
     )
-    blocking = _blocking(composition, options.overrides)
+    blocking = _blocking(composition, options.overrides, layout)
     config = composition.config
     if config is None or blocking:
         raise join_errors(blocking or composition.errors)
@@ -60,23 +71,24 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _blocking(composition: Composition, overrides: Sequence[str]) -> list[RlError]:
+def _blocking(composition: Composition, overrides: Sequence[str], layout: Layout) -> list[RlError]:
     """What is wrong with what was given; a plugin that is missing by default does not keep one from looking."""
     named = {text.lstrip("+").partition("=")[0] for text in overrides}
-    engine_keys = ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name")
-    excused = tuple(key for key in engine_keys if key not in named)
+    excused = tuple(key for key in _ENGINE_KEYS[layout.name] if key not in named)
     return [error for error in composition.errors if not str(error).startswith(excused or ("\0",))]
 
 
 def _generate(options: argparse.Namespace) -> int:
-    shown: Path = options.output
+    layout = layout_of_command(options.command)
+    shown: Path = options.output or generated_file(layout)
     present = shown.read_text(encoding="utf-8") if shown.is_file() else ""
     names = options.distributions.split(",") if options.distributions else distributions_in(present)
-    text = generate_yaml(get_registry(), names)
+    text = generate_yaml(get_registry(), names, layout)
     if options.check:
         if text == present:
             return 0
-        msg = f"{shown} differs from what the dataclasses say. Write it anew: rl config generate --write"
+        anew = f"rl config generate --command {layout.command} --write"
+        msg = f"{shown} differs from what the dataclasses say. Write it anew: {anew}"
         print(msg, file=sys.stderr)
         return 1
     if options.write:

@@ -12,15 +12,19 @@ from rl_core.config.algorithm import AlgorithmConfig
 from rl_core.config.batch_math import BatchArithmetic, batch_plan
 from rl_core.config.check import Report, check_config
 from rl_core.config.compose import (
+    Composed,
     Composition,
     Config,
+    SFTConfig,
     compose,
     compose_leniently,
     compose_request,
+    compose_sft,
     to_dataclass,
 )
 from rl_core.config.critic import CriticConfig
 from rl_core.config.data import DataConfig
+from rl_core.config.layout import PPO, SFT, Layout, RunTree
 from rl_core.config.model import ModelConfig
 from rl_core.config.node import MISSING, Node, choice, free_form, number, plugin, plugins
 from rl_core.config.optim import CheckpointConfig, OptimConfig
@@ -34,10 +38,13 @@ from rl_core.config.root import ActorRolloutRefConfig, PPOTrainerConfig
 from rl_core.config.sampler import SamplerConfig, V1Config
 from rl_core.config.schedule import StepSchedule, step_schedule
 from rl_core.config.secrets import redact_override
-from rl_core.config.trainer import ParityConfig, TrainerConfig
+from rl_core.config.sft import SFTDataConfig, SFTTrainerConfig
+from rl_core.config.trainer import ParityConfig, RunConfig, TrainerConfig
 
 __all__ = [
     "MISSING",
+    "PPO",
+    "SFT",
     "ActorConfig",
     "ActorRolloutRefConfig",
     "AgentConfig",
@@ -45,11 +52,13 @@ __all__ = [
     "BatchArithmetic",
     "CheckpointConfig",
     "CliRequest",
+    "Composed",
     "Composition",
     "Config",
     "CriticConfig",
     "CustomRewardFunctionConfig",
     "DataConfig",
+    "Layout",
     "ModelConfig",
     "MultiTurnConfig",
     "Node",
@@ -62,6 +71,11 @@ __all__ = [
     "Report",
     "RewardModelConfig",
     "RolloutConfig",
+    "RunConfig",
+    "RunTree",
+    "SFTConfig",
+    "SFTDataConfig",
+    "SFTTrainerConfig",
     "SamplerConfig",
     "StepSchedule",
     "TrainerConfig",
@@ -74,6 +88,7 @@ __all__ = [
     "compose",
     "compose_leniently",
     "compose_request",
+    "compose_sft",
     "config_to_yaml",
     "free_form",
     "number",

@@ -32,6 +32,20 @@ ALIASES: Final[tuple[tuple[str, str], ...]] = (
 )
 """Other spelling -> canonical key, for single keys and for whole sections."""
 
+SFT_ALIASES: Final[tuple[tuple[str, str], ...]] = (
+    ("optim.warmup_style", "optim.lr_scheduler_type"),
+    ("optim.clip_grad", "engine.grad_clip"),
+    ("model.lora.rank", "model.lora_rank"),
+    ("model.lora.alpha", "model.lora_alpha"),
+    ("model.lora.target_modules", "model.target_modules"),
+    ("model.lora.exclude_modules", "model.exclude_modules"),
+    ("trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"),
+)
+"""The same for ``rl sft``."""
+
+SFT_KEEP_NEWEST: Final = ("trainer.max_ckpt_to_keep",)
+"""Keys that ``trainer.remove_previous_ckpt_in_save`` means there."""
+
 _KEEP_ONLY_NEWEST: Final = "trainer.remove_previous_ckpt_in_save"
 _KEEP_NEWEST: Final = ("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep")
 
@@ -46,12 +60,15 @@ class Renamed:
     """Canonical path of a leaf -> how it was written."""
 
 
-def apply_aliases(given: dict[str, Any], rules: Iterable[tuple[str, str]]) -> Renamed:
+def apply_aliases(
+    given: dict[str, Any], rules: Iterable[tuple[str, str]], keep_newest: Sequence[str] = _KEEP_NEWEST
+) -> Renamed:
     """Move values from other spellings to the canonical keys, in place.
 
     Args:
         given: nested values as the user gave them.
         rules: pairs (other spelling, canonical key), longer paths first.
+        keep_newest: keys that a switch of other systems sets to 1.
 
     Returns:
         One notice for each rule that was used; an error for each pair of spellings with different values.
@@ -64,7 +81,7 @@ def apply_aliases(given: dict[str, Any], rules: Iterable[tuple[str, str]]) -> Re
         renamed.notices.append(f"{old} is read as {new}.")
         for rest, leaf in leaves(value):
             _move(given, join(old, rest) if rest else old, join(new, rest) if rest else new, leaf, renamed)
-    _apply_keep_only_newest(given, renamed)
+    _apply_keep_only_newest(given, renamed, keep_newest)
     return renamed
 
 
@@ -80,13 +97,13 @@ def _move(given: dict[str, Any], old: str, new: str, value: Any, renamed: Rename
     renamed.written[new] = renamed.written.pop(old, old)
 
 
-def _apply_keep_only_newest(given: dict[str, Any], renamed: Renamed) -> None:
+def _apply_keep_only_newest(given: dict[str, Any], renamed: Renamed, keys: Sequence[str]) -> None:
     value = pop_path(given, _KEEP_ONLY_NEWEST)
     if value is ABSENT:
         return
-    renamed.notices.append(f"{_KEEP_ONLY_NEWEST}={value} is read as {' and '.join(_KEEP_NEWEST)}.")
+    renamed.notices.append(f"{_KEEP_ONLY_NEWEST}={value} is read as {' and '.join(keys)}.")
     if value is True:
-        for key in _KEEP_NEWEST:
+        for key in keys:
             _move(given, _KEEP_ONLY_NEWEST, key, 1, renamed)
 
 

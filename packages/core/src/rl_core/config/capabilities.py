@@ -15,9 +15,9 @@ Capabilities are words in a plugin's record. Core gives a meaning to these:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rl_core.config.runtime_choice import cannot_share_a_process
 from rl_core.errors import PluginError
@@ -25,7 +25,7 @@ from rl_core.plugins import Record, Registry, kind_label
 
 if TYPE_CHECKING:
     from rl_core.config.compose import Config
-    from rl_core.config.root import PPOTrainerConfig
+    from rl_core.config.layout import RunTree
 
 Side = Literal["backend", "rollout"]
 
@@ -42,11 +42,12 @@ class Need:
     side: Side
     capability: str
     key: str
-    value: Callable[[PPOTrainerConfig], object]
+    value: Callable[[Any], object]
     """What is asked for; None when nothing is."""
 
 
-def _above(number: float | None, limit: float) -> float | None:
+def above(number: float | None, limit: float) -> float | None:
+    """``number`` if it exceeds ``limit``."""
     return number if number is not None and number > limit else None
 
 
@@ -55,37 +56,37 @@ NEEDS: Final[tuple[Need, ...]] = (
         "backend",
         "lora",
         "actor_rollout_ref.model.lora_rank",
-        lambda tree: _above(tree.actor_rollout_ref.model.lora_rank, 0),
+        lambda tree: above(tree.actor_rollout_ref.model.lora_rank, 0),
     ),
     Need(
         "backend",
         "sequence_parallel",
         "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
-        lambda tree: _above(tree.actor_rollout_ref.actor.ulysses_sequence_parallel_size, 1),
+        lambda tree: above(tree.actor_rollout_ref.actor.ulysses_sequence_parallel_size, 1),
     ),
     Need(
         "rollout",
         "tensor_parallel",
         "actor_rollout_ref.rollout.tensor_model_parallel_size",
-        lambda tree: _above(tree.actor_rollout_ref.rollout.tensor_model_parallel_size, 1),
+        lambda tree: above(tree.actor_rollout_ref.rollout.tensor_model_parallel_size, 1),
     ),
     Need(
         "rollout",
         "pipeline_parallel",
         "actor_rollout_ref.rollout.pipeline_model_parallel_size",
-        lambda tree: _above(tree.actor_rollout_ref.rollout.pipeline_model_parallel_size, 1),
+        lambda tree: above(tree.actor_rollout_ref.rollout.pipeline_model_parallel_size, 1),
     ),
     Need(
         "rollout",
         "expert_parallel",
         "actor_rollout_ref.rollout.expert_parallel_size",
-        lambda tree: _above(tree.actor_rollout_ref.rollout.expert_parallel_size, 1),
+        lambda tree: above(tree.actor_rollout_ref.rollout.expert_parallel_size, 1),
     ),
     Need(
         "rollout",
         "data_parallel",
         "actor_rollout_ref.rollout.data_parallel_size",
-        lambda tree: _above(tree.actor_rollout_ref.rollout.data_parallel_size, 1),
+        lambda tree: above(tree.actor_rollout_ref.rollout.data_parallel_size, 1),
     ),
     Need("backend", "cpu", "trainer.device", lambda tree: "cpu" if tree.trainer.device == "cpu" else None),
     Need("rollout", "cpu", "trainer.device", lambda tree: "cpu" if tree.trainer.device == "cpu" else None),
@@ -99,16 +100,22 @@ def engine_records(config: Config) -> dict[str, Record]:
 
 def capability_errors(config: Config, world_size: int, registry: Registry) -> Iterator[str]:
     """One message for each thing asked for that a chosen engine cannot do."""
-    engines = engine_records(config)
-    for need in NEEDS:
-        record, value = engines.get(need.side), need.value(config.tree)
+    yield from unmet_needs(NEEDS, engine_records(config), config.tree, registry)
+    yield from local_runtime_errors(config.tree, world_size, registry)
+    yield from _replicas(config, world_size)
+
+
+def unmet_needs(
+    needs: Iterable[Need], engines: Mapping[str, Record], tree: RunTree, registry: Registry
+) -> Iterator[str]:
+    """One message for each of ``needs`` that the engine it speaks about does not have."""
+    for need in needs:
+        record, value = engines.get(need.side), need.value(tree)
         if record is not None and value is not None and need.capability not in record.capabilities:
             yield (
                 f"{need.key} is {value}, which needs {need.capability!r}; {_label(record)} does not have it "
                 f"(it has: {_listed(record)}).{_others(need, registry)}"
             )
-    yield from _local_runtime(config, world_size, registry)
-    yield from _replicas(config, world_size)
 
 
 def capability_notes(config: Config) -> Iterator[str]:
@@ -140,10 +147,11 @@ def pairing_note(config: Config, registry: Registry) -> tuple[str | None, str | 
     return f"weights go from {backend!r} to {rollout!r} by resharding {pairing.record.name!r}: {pairing.reason}.", None
 
 
-def _local_runtime(config: Config, world_size: int, registry: Registry) -> Iterator[str]:
-    if config.tree.trainer.runtime != "local" or world_size == 1:
+def local_runtime_errors(tree: RunTree, world_size: int, registry: Registry) -> Iterator[str]:
+    """One message for each engine that shall share this process with its peers and cannot."""
+    if tree.trainer.runtime != "local" or world_size == 1:
         return
-    for engine in cannot_share_a_process(config.tree, registry):
+    for engine in cannot_share_a_process(tree, registry):
         yield (
             f"trainer.runtime is local with {world_size} workers, which live in one process; {engine} "
             "needs a process for each worker. Use one worker."

@@ -6,83 +6,29 @@ that ``rl check`` prints alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rl_core.config.batch_math import BatchArithmetic, UpdateArithmetic, batch_errors, batch_plan
 from rl_core.config.capabilities import capability_errors, capability_notes, engine_records, pairing_note
+from rl_core.config.compose import Composed, Config
 from rl_core.config.contradictions import contradictions
 from rl_core.config.inert import inert_lines
 from rl_core.config.inert_choice import inert_choices
-from rl_core.config.roles import SHARED, idle_phases, pools
-from rl_core.config.runtime_choice import missing_runtime
-from rl_core.config.schedule import StepSchedule, step_schedule
-from rl_core.errors import ConfigError, PluginError
+from rl_core.config.report import BATCH, ENGINES, INERT, POOLS, SPELLING, STEPS, TOPICS, Finding, Report
+from rl_core.config.roles import SHARED, idle_phases, pools, side_by_side
+from rl_core.config.sft_check import check_sft
+from rl_core.config.step_report import check_placement, check_steps
+from rl_core.errors import PluginError
 
 if TYPE_CHECKING:
-    from rl_core.config.compose import Config
     from rl_core.plugins import Registry
 
-_MOST_STEPS_LISTED: Final = 8
-
-INERT: Final = "keys without effect"
-SPELLING: Final = "other spellings"
-BATCH: Final = "batch sizes"
-ENGINES: Final = "engines"
-STEPS: Final = "steps"
-POOLS: Final = "pools"
-TOPICS: Final = (BATCH, STEPS, ENGINES, POOLS, SPELLING, INERT)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to tell."""
-
-    topic: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass
-class Report:
-    """What is to be said about a configuration."""
-
-    errors: list[Finding] = field(default_factory=list)
-    """The run cannot start."""
-
-    warnings: list[Finding] = field(default_factory=list)
-    """The run is well defined, and probably not what was meant."""
-
-    blockers: list[Finding] = field(default_factory=list)
-    """The run is well defined, but this version or this machine cannot place it."""
-
-    notes: list[Finding] = field(default_factory=list)
-    """What the run does, and which given keys have no effect."""
-
-    def lines(self, topic: str) -> list[str]:
-        """Texts of the notes on one topic."""
-        return [note.text for note in self.notes if note.topic == topic]
-
-    def start_lines(self) -> list[str]:
-        """What a run prints when it starts: warnings, other spellings, keys without effect; one line each."""
-        warnings = [f"warning: {warning.text}" for warning in self.warnings]
-        return [*warnings, *(f"note: {line}" for topic in (SPELLING, INERT) for line in self.lines(topic))]
-
-    def raise_if_failed(self) -> None:
-        """Refuse the configuration when there is an error.
-
-        Raises:
-            ConfigError: with every error.
-        """
-        if self.errors:
-            raise ConfigError("\n".join(error.text for error in self.errors))
+__all__ = ["BATCH", "ENGINES", "INERT", "POOLS", "SPELLING", "STEPS", "TOPICS", "Finding", "Report", "check_config"]
 
 
 def check_config(
-    config: Config,
+    config: Composed,
     world_size: int | None,
     registry: Registry,
     dataset_size: int | None = None,
@@ -99,16 +45,25 @@ def check_config(
         Errors, warnings and notes; nothing is raised and nothing is allocated.
     """
     workers = world_size or config.tree.trainer.nnodes * config.tree.trainer.n_gpus_per_node
+    classes = _plugin_classes(config, registry)
+    if isinstance(config, Config):
+        return _check_ppo(config, workers, registry, dataset_size, classes)
+    return check_sft(config, workers, registry, dataset_size, classes)
+
+
+def _check_ppo(
+    config: Config, workers: int, registry: Registry, dataset_size: int | None, classes: Mapping[str, type]
+) -> Report:
     report = Report()
     report.notes += [Finding(SPELLING, line) for line in config.notices]
     _check_batches(config, workers, report)
-    _check_steps(config, dataset_size, report)
+    check_steps(config.tree, dataset_size, report)
     _check_engines(config, workers, registry, report)
     for severity, text in contradictions(config):
         (report.errors if severity == "error" else report.warnings).append(Finding("contradictions", text))
     report.notes += [Finding(POOLS, line) for line in pool_lines(config)]
     report.notes += [Finding(INERT, line) for line in inert_lines(config.given)]
-    report.notes += [Finding(INERT, line) for line in inert_choices(config, _plugin_classes(config, registry))]
+    report.notes += [Finding(INERT, line) for line in inert_choices(config, classes)]
     return report
 
 
@@ -119,21 +74,6 @@ def _check_batches(config: Config, workers: int, report: Report) -> None:
         plan = batch_plan(config.tree, workers)
         report.notes += [Finding(BATCH, line) for line in batch_lines(plan)]
         report.warnings += [Finding(BATCH, line) for line in uneven_lines(plan)]
-
-
-def _check_steps(config: Config, dataset_size: int | None, report: Report) -> None:
-    if dataset_size is None:
-        trainer = config.tree.trainer
-        limit = trainer.total_training_steps
-        end = f", or {limit} steps if that is less" if limit else ""
-        report.notes.append(Finding(STEPS, f"{trainer.total_epochs} epochs{end}; the number of rows is not known yet."))
-        return
-    try:
-        schedule = step_schedule(config.tree, dataset_size)
-    except ConfigError as error:
-        report.errors.append(Finding(STEPS, str(error)))
-        return
-    report.notes += [Finding(STEPS, line) for line in step_lines(config, schedule, dataset_size)]
 
 
 def _check_engines(config: Config, workers: int, registry: Registry, report: Report) -> None:
@@ -147,10 +87,7 @@ def _check_engines(config: Config, workers: int, registry: Registry, report: Rep
         report.errors.append(Finding(ENGINES, error))
     report.errors += [Finding(ENGINES, text) for text in capability_errors(config, workers, registry)]
     report.notes += [Finding(ENGINES, text) for text in capability_notes(config)]
-    # The machine that checks need not be the one that trains, so its own devices prove nothing.
-    missing = missing_runtime(config.tree, has_cuda=config.tree.trainer.device == "cuda")
-    if missing is not None:
-        report.blockers.append(Finding(POOLS, missing))
+    check_placement(config.tree, report)
 
 
 def batch_lines(plan: BatchArithmetic) -> list[str]:
@@ -192,23 +129,6 @@ def uneven_lines(plan: BatchArithmetic) -> list[str]:
     ]
 
 
-def step_lines(config: Config, schedule: StepSchedule, dataset_size: int) -> list[str]:
-    """How many steps, and after which of them a checkpoint and a validation follow."""
-    tree = config.tree
-    rest = dataset_size - schedule.steps_per_epoch * tree.data.train_batch_size
-    left = f", {rest} rows left over per epoch" if rest else ""
-    lines = [
-        f"{dataset_size:,} rows / {tree.data.train_batch_size:,} = {schedule.steps_per_epoch:,} steps per epoch{left}; "
-        f"x {tree.trainer.total_epochs} epochs, {schedule.total_steps:,} steps in all."
-    ]
-    limit = tree.trainer.total_training_steps
-    if limit is not None and limit > schedule.total_steps:
-        lines.append(f"trainer.total_training_steps is {limit}, but the epochs end after {schedule.total_steps} steps.")
-    lines.append(f"checkpoint after step {_listed(schedule.save_steps())}.")
-    lines.append(f"validation after step {_listed(schedule.validation_steps())} (0 is before training).")
-    return lines
-
-
 def pool_lines(config: Config) -> list[str]:
     """Which workers a step keeps busy, and which wait when."""
     tree = config.tree
@@ -228,10 +148,12 @@ def pool_lines(config: Config) -> list[str]:
             lines.append(f"{who}: waits during {', '.join(waits) or 'no phase'}.")
         else:
             lines.append(f"{who}: waits only when the batches in flight run out ({mode}).")
+    if together := side_by_side(tree):
+        lines.append(f"{', '.join(together)}: begin together; pools that are done wait for the slowest.")
     return lines
 
 
-def _plugin_classes(config: Config, registry: Registry) -> dict[str, type]:
+def _plugin_classes(config: Composed, registry: Registry) -> dict[str, type]:
     """Key that names a plugin -> the plugin's configuration dataclass, where it has one."""
     found: dict[str, type] = {}
     for key, record in config.records.items():
@@ -249,11 +171,3 @@ def _plugin_classes(config: Config, registry: Registry) -> dict[str, type]:
 
 def _count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
-
-
-def _listed(steps: tuple[int, ...]) -> str:
-    if not steps:
-        return "none"
-    if len(steps) <= _MOST_STEPS_LISTED:
-        return ", ".join(map(str, steps))
-    return f"{', '.join(map(str, steps[:3]))}, ..., {', '.join(map(str, steps[-2:]))} ({len(steps)} times)"

@@ -18,19 +18,21 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from rl_core.config.aliases import ALIASES, Renamed, apply_aliases, plugin_aliases
-from rl_core.config.derive import derive
+from rl_core.config.aliases import ALIASES, SFT_ALIASES, SFT_KEEP_NEWEST, Renamed, apply_aliases, plugin_aliases
+from rl_core.config.derive import derive, derive_sft
 from rl_core.config.gather import Given, gather
+from rl_core.config.layout import PPO, SFT, Layout
 from rl_core.config.micro_batch import per_worker_micro_batches
 from rl_core.config.nested import leaves, merged
 from rl_core.config.node import MISSING
-from rl_core.config.overrides import BASE_NAME, CliRequest
+from rl_core.config.overrides import CliRequest
 from rl_core.config.plugin_names import ROLLOUT_NAME, Chosen, choose
 from rl_core.config.root import PPOTrainerConfig
 from rl_core.config.schema import Mount, Schema, core_schema, taken
 from rl_core.config.secrets import redact_override
+from rl_core.config.sft import SFTTrainerConfig
 from rl_core.config.unknown import UnknownKeys
 from rl_core.config.values import assign, limit_errors, resolve, sort_values
 from rl_core.errors import ConfigError, PluginError, RlError
@@ -43,10 +45,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config:
-    """A composed configuration."""
+class Composed:
+    """A composed configuration of any kind of run."""
 
-    tree: PPOTrainerConfig
+    tree: Any
     """Frozen dataclasses; a plugin's section hangs at its key as the plugin's own dataclass."""
 
     raw: DictConfig
@@ -71,11 +73,25 @@ class Config:
     """As typed, secrets replaced."""
 
 
+@dataclass(frozen=True)
+class Config(Composed):
+    """A composed configuration of ``rl train``."""
+
+    tree: PPOTrainerConfig
+
+
+@dataclass(frozen=True)
+class SFTConfig(Composed):
+    """A composed configuration of ``rl sft``."""
+
+    tree: SFTTrainerConfig
+
+
 @dataclass
 class Composition:
     """A configuration as far as it could be composed, and everything that is wrong with it."""
 
-    config: Config | None
+    config: Composed | None
     errors: tuple[RlError, ...]
 
 
@@ -83,6 +99,7 @@ class Composition:
 class _State:
     registry: Registry
     given: Given
+    layout: Layout
     errors: list[RlError] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
@@ -93,16 +110,16 @@ class _State:
 def compose(
     overrides: Sequence[str] = (),
     *,
-    config_name: str = BASE_NAME,
+    config_name: str | None = None,
     config_path: str | Path | None = None,
     config_dir: str | Path | None = None,
     registry: Registry | None = None,
 ) -> Config:
-    """Compose, check and freeze the configuration of a run.
+    """Compose, check and freeze the configuration of ``rl train``.
 
     Args:
         overrides: ``KEY=VALUE`` in Hydra's override grammar.
-        config_name: configuration file without ``.yaml``; the base name stands for the defaults.
+        config_name: configuration file without ``.yaml``; the base name, or None, stands for the defaults.
         config_path: folder of that file.
         config_dir: further folder its defaults list may draw from.
         registry: plugins; None takes the installed ones.
@@ -111,43 +128,71 @@ def compose(
         ConfigError: unknown, contradicting or ill-typed keys; one message names them all.
         PluginError: the only thing wrong is that a plugin is not there, or broken.
     """
-    composition = compose_leniently(
-        overrides, config_name=config_name, config_path=config_path, config_dir=config_dir, registry=registry
-    )
-    if composition.config is None or composition.errors:
-        raise join_errors(composition.errors)
-    return composition.config
+    return cast("Config", _strictly(PPO, overrides, config_name, config_path, config_dir, registry))
+
+
+def compose_sft(
+    overrides: Sequence[str] = (),
+    *,
+    config_name: str | None = None,
+    config_path: str | Path | None = None,
+    config_dir: str | Path | None = None,
+    registry: Registry | None = None,
+) -> SFTConfig:
+    """``compose`` for ``rl sft``."""
+    return cast("SFTConfig", _strictly(SFT, overrides, config_name, config_path, config_dir, registry))
 
 
 def compose_request(request: CliRequest, registry: Registry | None = None) -> Config:
-    """``compose`` for a parsed command line."""
-    return compose(
-        request.overrides,
-        config_name=request.config_name,
-        config_path=request.config_path,
-        config_dir=request.config_dir,
-        registry=registry,
-    )
+    """``compose`` for a parsed command line of ``rl train``."""
+    return cast("Config", compose_command(request, PPO, registry))
+
+
+def compose_command(request: CliRequest, layout: Layout, registry: Registry | None = None) -> Composed:
+    """``compose`` for a parsed command line of any kind of run."""
+    return _strictly(layout, request.overrides, request.config_name, request.config_path, request.config_dir, registry)
 
 
 def compose_leniently(
     overrides: Sequence[str] = (),
     *,
-    config_name: str = BASE_NAME,
+    config_name: str | None = None,
     config_path: str | Path | None = None,
     config_dir: str | Path | None = None,
     registry: Registry | None = None,
+    layout: Layout = PPO,
 ) -> Composition:
     """``compose`` that returns what is wrong beside what could be composed; for ``rl check`` and ``rl config``.
 
     Raises:
         ConfigError: the files cannot be read at all.
     """
-    given = gather(overrides, config_name, config_path, config_dir)
-    state = _State(registry or get_registry(), given)
+    given = gather(overrides, config_name or layout.name, config_path, config_dir, layout)
+    state = _State(registry or get_registry(), given, layout)
     state.errors.extend(given.errors)
     config = None if given.errors else _build(state, overrides)
     return Composition(config, tuple(state.errors))
+
+
+def _strictly(
+    layout: Layout,
+    overrides: Sequence[str],
+    config_name: str | None,
+    config_path: str | Path | None,
+    config_dir: str | Path | None,
+    registry: Registry | None,
+) -> Composed:
+    composition = compose_leniently(
+        overrides,
+        config_name=config_name,
+        config_path=config_path,
+        config_dir=config_dir,
+        registry=registry,
+        layout=layout,
+    )
+    if composition.config is None or composition.errors:
+        raise join_errors(composition.errors)
+    return composition.config
 
 
 def join_errors(errors: Sequence[RlError]) -> RlError:
@@ -158,7 +203,7 @@ def join_errors(errors: Sequence[RlError]) -> RlError:
 
 
 def to_dataclass(config: Config) -> PPOTrainerConfig:
-    """The typed, frozen tree of a composed configuration."""
+    """The typed, frozen tree of a composed configuration of ``rl train``."""
     return config.tree
 
 
@@ -167,20 +212,23 @@ def _bullet(error: RlError) -> str:
 
 
 @functools.cache
-def _defaults() -> DictConfig:
+def _defaults(layout: Layout) -> DictConfig:
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
-    return OmegaConf.structured(PPOTrainerConfig)
+    return OmegaConf.structured(layout.root)
 
 
-def _build(state: _State, overrides: Sequence[str]) -> Config | None:
-    values = state.given.values
-    renamed = apply_aliases(values, ALIASES)
-    values = merged(_recipe(values, state), values)
+def _build(state: _State, overrides: Sequence[str]) -> Composed | None:
+    values, layout = state.given.values, state.layout
+    if layout is PPO:
+        renamed = apply_aliases(values, ALIASES)
+        values = merged(_recipe(values, state), values)
+    else:
+        renamed = apply_aliases(values, SFT_ALIASES, SFT_KEEP_NEWEST)
 
     # A copy costs a fifth of building the tree from the dataclasses.
-    raw = copy.deepcopy(_defaults())
-    core = core_schema()
+    raw = copy.deepcopy(_defaults(layout))
+    core = core_schema(layout)
     known = sort_values(values, core)
     state.complain(assign(raw, known.values, core))
     chosen = choose(raw, core, known.values, state.registry)
@@ -227,7 +275,7 @@ def _mounted(raw: DictConfig, chosen: Chosen, state: _State) -> Schema:
 
     kept: dict[str, Mount] = {}
     for mount in chosen.mounts:
-        if mount.path in core_schema().order or mount.path in kept:
+        if mount.path in core_schema(state.layout).order or mount.path in kept:
             state.complain([taken(mount)])
             continue
         try:
@@ -242,7 +290,7 @@ def _mounted(raw: DictConfig, chosen: Chosen, state: _State) -> Schema:
         section = OmegaConf.select(raw, mount.section)
         with open_dict(section):
             section[mount.key] = plugin_section
-    return Schema(list(kept.values()))
+    return Schema(list(kept.values()), state.layout)
 
 
 def _mount_aliases(section: str, key: str, record: Record, schema: Schema) -> list[tuple[str, str]]:
@@ -270,21 +318,26 @@ def _finish(
     renamed: Renamed,
     state: _State,
     overrides: Sequence[str],
-) -> Config | None:
-
+) -> Composed | None:
+    layout = state.layout
     unresolved = copy.deepcopy(raw)
     unfilled = resolve(raw, values)
     state.complain(unfilled)
     if unfilled:
         return None
-    derive(raw, chosen.records)
+    if layout is PPO:
+        derive(raw, chosen.records)
+    else:
+        derive_sft(raw)
     limits = limit_errors(raw, schema)
     state.complain(limits)
     if limits:
         return None  # nothing can be worked out from sizes that cannot be
-    state.complain(per_worker_micro_batches(raw))
-    tree = _tree(raw)
-    return Config(
+    if layout is PPO:
+        state.complain(per_worker_micro_batches(raw))
+    tree = _tree(raw, layout)
+    composed_class = Config if layout is PPO else SFTConfig
+    return composed_class(
         tree=tree,
         raw=raw,
         unresolved=unresolved,
@@ -310,23 +363,23 @@ def _really_given(values: Mapping[str, Any], schema: Schema, renamed: Renamed, g
     return result
 
 
-def _tree(raw: DictConfig) -> PPOTrainerConfig:
+def _tree(raw: DictConfig, layout: Layout) -> Any:
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
     section, _, name = ROLLOUT_NAME.rpartition(".")
-    if not OmegaConf.is_missing(OmegaConf.select(raw, section), name):
-        return _frozen(OmegaConf.to_object(raw))
+    if layout is not PPO or not OmegaConf.is_missing(OmegaConf.select(raw, section), name):
+        return _frozen(OmegaConf.to_object(raw), layout)
     # OmegaConf makes no object of a mandatory value that is missing; the lenient composition still wants one.
     complete = copy.deepcopy(raw)
     OmegaConf.update(complete, ROLLOUT_NAME, "none")
     tree = OmegaConf.to_object(complete)
     tree.actor_rollout_ref.rollout.name = MISSING
-    return _frozen(tree)
+    return _frozen(tree, layout)
 
 
-def _frozen(tree: Any) -> PPOTrainerConfig:
-    if not isinstance(tree, PPOTrainerConfig):
-        msg = f"the composed tree is a {type(tree).__name__}, not a PPOTrainerConfig"
+def _frozen(tree: Any, layout: Layout) -> Any:
+    if not isinstance(tree, layout.root):
+        msg = f"the composed tree is a {type(tree).__name__}, not a {layout.root.__name__}"
         raise TypeError(msg)
     tree.freeze()
     return tree

@@ -85,6 +85,14 @@ def derive(raw: DictConfig, records: Mapping[str, Record]) -> None:
         OmegaConf.update(raw, "critic.enable", needs_values(records))
 
 
+def derive_sft(raw: DictConfig) -> None:
+    """The same for ``rl sft``."""
+    if raw.data.seed is None:
+        raw.data.seed = raw.trainer.seed
+    if raw.data.use_dynamic_bsz is None:
+        raw.data.use_dynamic_bsz = raw.data.micro_batch_size_per_gpu is None
+
+
 def needs_values(records: Mapping[str, Record]) -> bool:
     """Whether the advantage estimator works on a critic's values."""
     estimator = records.get("algorithm.adv_estimator")

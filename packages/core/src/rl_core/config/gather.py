@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_core.config.layout import PPO, Layout
 from rl_core.config.overrides import BASE_NAME, ParsedOverride, parse_overrides
-from rl_core.config.root import PPOTrainerConfig
 from rl_core.errors import ConfigError
 
 _GENERATED_DIR = Path(__file__).resolve().parents[1] / "trainer" / "config"
-"""Where the generated ``ppo_trainer.yaml`` lies; it is a copy of the defaults for people to read."""
+"""Where the generated files lie; they are copies of the defaults for people to read."""
 
 
 @dataclass
@@ -41,6 +41,7 @@ def gather(
     config_name: str = BASE_NAME,
     config_path: str | Path | None = None,
     config_dir: str | Path | None = None,
+    layout: Layout = PPO,
 ) -> Given:
     """Compose files and overrides.
 
@@ -49,6 +50,7 @@ def gather(
         config_name: configuration file without ``.yaml``; the base name stands for the defaults.
         config_path: its folder.
         config_dir: a further folder that its defaults list may draw from.
+        layout: the kind of run, whose name is the base name.
 
     Returns:
         The values, with one error for each override that cannot be read; nothing is composed when there is any.
@@ -61,13 +63,13 @@ def gather(
         main = None
     extra = None if config_dir is None else _folder(config_dir, "--config-dir")
     folders = [folder for folder in (main, extra) if folder is not None]
-    _require_file(config_name, folders)
+    _require_file(config_name, folders, layout)
     parsed, errors = parse_overrides(overrides, folders)
     given = Given(errors=errors, typed={item.key: item.text for item in parsed if item.key is not None})
-    if config_name != BASE_NAME or main is not None:
+    if config_name != layout.name or main is not None:
         given.source = f"{config_name}.yaml"
     if not errors:
-        given.values = _compose(parsed, config_name, main, extra)
+        given.values = _compose(parsed, config_name, main, extra, layout)
     return given
 
 
@@ -79,9 +81,9 @@ def _folder(path: str | Path, option: str) -> Path:
     return folder
 
 
-def _require_file(config_name: str, folders: Sequence[Path]) -> None:
+def _require_file(config_name: str, folders: Sequence[Path], layout: Layout) -> None:
     stem = config_name.removesuffix(".yaml")
-    if stem == BASE_NAME or any((folder / f"{stem}.yaml").is_file() for folder in folders):
+    if stem == layout.name or any((folder / f"{stem}.yaml").is_file() for folder in folders):
         return
     if not folders:
         msg = f"--config-name is {config_name!r}, but no folder is given. Add --config-path FOLDER."
@@ -93,7 +95,7 @@ def _require_file(config_name: str, folders: Sequence[Path]) -> None:
 
 
 def _compose(
-    parsed: Sequence[ParsedOverride], config_name: str, main: Path | None, extra: Path | None
+    parsed: Sequence[ParsedOverride], config_name: str, main: Path | None, extra: Path | None, layout: Layout
 ) -> dict[str, Any]:
     # Hydra and OmegaConf are loaded only when something is composed.
     from hydra import compose, initialize, initialize_config_dir  # noqa: PLC0415 - loaded only to compose
@@ -110,7 +112,7 @@ def _compose(
         else initialize_config_dir(version_base="1.3", config_dir=str(main), job_name="rl")
     )
     try:
-        with _empty_base(), start:
+        with _empty_base(layout), start:
             composed = compose(config_name=config_name, overrides=texts)
     except (HydraException, OmegaConfBaseException) as error:
         reasons = dict.fromkeys(str(reason).splitlines()[0] for reason in (error, error.__cause__) if reason)
@@ -124,13 +126,13 @@ def _compose(
 
 
 @contextmanager
-def _empty_base() -> Iterator[None]:
+def _empty_base(layout: Layout) -> Iterator[None]:
     """Let the base name stand for nothing while Hydra composes; what it stood for before is put back."""
     from hydra.core.config_store import ConfigStore  # noqa: PLC0415 - loaded only to compose
 
-    store, file = ConfigStore.instance(), f"{BASE_NAME}.yaml"
+    store, file = ConfigStore.instance(), f"{layout.name}.yaml"
     before = store.repo.get(file)
-    store.store(name=BASE_NAME, node={})
+    store.store(name=layout.name, node={})
     try:
         yield
     finally:
@@ -140,8 +142,8 @@ def _empty_base() -> Iterator[None]:
             store.repo[file] = before
 
 
-def register_defaults() -> None:
+def register_defaults(layout: Layout = PPO) -> None:
     """Store core's defaults under the base name, for other Hydra applications of this process."""
     from hydra.core.config_store import ConfigStore  # noqa: PLC0415 - loaded only to compose
 
-    ConfigStore.instance().store(name=BASE_NAME, node=PPOTrainerConfig, provider="rl-core")
+    ConfigStore.instance().store(name=layout.name, node=layout.root, provider="rl-core")

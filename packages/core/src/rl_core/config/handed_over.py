@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rl_core.config.inert import matches
+from rl_core.config.layout import PPO, SFT, Layout
 from rl_core.plugins import kind_label
 
 if TYPE_CHECKING:
-    from rl_core.config.compose import Config
+    from rl_core.config.compose import Composed
 
 _MODEL: Final = "actor_rollout_ref.model"
 _ACTOR: Final = "actor_rollout_ref.actor"
@@ -103,15 +104,24 @@ TABLE: Final[tuple[HandedOver, ...]] = (
     HandedOver("reward_model.reward_manager", "reward_model", _REWARD_KEYS),
     HandedOver("trainer.v1.trainer_mode", "trainer.v1", _SCHEDULE_KEYS),
 )
-"""Every key that core hands over."""
+"""Every key that core hands over in ``rl train``."""
+
+SFT_TABLE: Final[tuple[HandedOver, ...]] = (
+    HandedOver("engine.strategy", "model", _MODEL_KEYS, "model."),
+    HandedOver("engine.strategy", "engine", ("grad_clip", "ulysses_sequence_parallel_size")),
+    HandedOver("engine.strategy", "optim", ("*",), "optim."),
+)
+"""The same in ``rl sft``."""
+
+_TABLES: Final[Mapping[str, tuple[HandedOver, ...]]] = {PPO.name: TABLE, SFT.name: SFT_TABLE}
 
 
-def is_handed_over(path: str) -> bool:
+def is_handed_over(path: str, layout: Layout = PPO) -> bool:
     """Whether only a plugin can give this key an effect."""
-    return any(matches(f"{entry.section}.{key}", path) for entry in TABLE for key in entry.keys)
+    return any(matches(f"{entry.section}.{key}", path) for entry in _TABLES[layout.name] for key in entry.keys)
 
 
-def unread_by_plugins(config: Config, classes: Mapping[str, type]) -> Iterator[tuple[str, str]]:
+def unread_by_plugins(config: Composed, classes: Mapping[str, type]) -> Iterator[tuple[str, str]]:
     """Given keys that the chosen plugins say they do not read, with the reason.
 
     Args:
@@ -119,7 +129,7 @@ def unread_by_plugins(config: Config, classes: Mapping[str, type]) -> Iterator[t
         classes: key that names a plugin -> the plugin's configuration dataclass.
     """
     seen: set[str] = set()
-    for entry in TABLE:
+    for entry in _TABLES[config.schema.layout.name]:
         cls, record = classes.get(entry.chosen_by), config.records.get(entry.chosen_by)
         if cls is None or record is None:
             continue
@@ -139,7 +149,7 @@ def unread_by_plugins(config: Config, classes: Mapping[str, type]) -> Iterator[t
     yield from _own_inert(config)
 
 
-def _own_inert(config: Config) -> Iterator[tuple[str, str]]:
+def _own_inert(config: Composed) -> Iterator[tuple[str, str]]:
     """Given keys of the plugins' own sections that the plugins themselves call inert."""
     for mount in config.schema.mounts:
         reasons: Mapping[str, str] = getattr(mount.cls, "inert_keys", {})

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from rl_core.config.layout import PPO, Layout
+
 COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("the length filter is data.filter_overlong_prompts", ("data.filter_prompts",)),
     ("the templated text is not kept; data.return_raw_chat keeps the messages", ("data.return_full_prompt",)),
@@ -20,7 +22,6 @@ COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("engines always answer single requests asynchronously", ("actor_rollout_ref.rollout.mode",)),
     ("the temperature alone decides; 0 is greedy", ("actor_rollout_ref.rollout.do_sample",)),
     ("the seeds of all draws follow from trainer.seed", ("actor_rollout_ref.rollout.seed",)),
-    ("collectives wait as long as trainer.worker_deadline_s says", ("actor_rollout_ref.nccl_timeout",)),
     ("engines are always woken in stages", ("actor_rollout_ref.rollout.multi_stage_wake_up",)),
     ("no spare rollouts are drawn; see algorithm.filter_groups", ("actor_rollout_ref.rollout.over_sample_rate",)),
     ("an engine of your own is a rollout plugin", ("actor_rollout_ref.rollout.agent.custom_async_server.*",)),
@@ -45,7 +46,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ("data.image_key", "data.video_key", "data.audio_key", "data.image_patch_size", "data.mm_processor_kwargs.*"),
     ),
     ("parts of a step submitted on their own", ("data.gen_batch_size",)),
-    ("validation in parts", ("data.val_batch_size",)),
     ("another order of validation rows than the file's", ("data.validation_shuffle",)),
     (
         "processes that read rows",
@@ -116,7 +116,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "trainer.esi_redundant_time",
         ),
     ),
-    ("the Ray runtime", ("ray_kwargs.*", "trainer.ray_wait_register_center_timeout")),
     ("tracing of single rollouts", ("actor_rollout_ref.rollout.trace.*",)),
     (
         "profiling",
@@ -134,9 +133,14 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 """What is missing -> keys, or sections with ``*``."""
 
+_SHARED_SECTIONS: Final = ("trainer", "ray_kwargs")
+"""Sections whose keys mean the same in every kind of run; the tables above speak about ``rl train``."""
 
-def inert_reason(path: str) -> str | None:
+
+def inert_reason(path: str, layout: Layout = PPO) -> str | None:
     """Why the key does nothing in this version, or None when it does something."""
+    if layout is not PPO and path.partition(".")[0] not in _SHARED_SECTIONS:
+        return None
     for table, words in ((COMPATIBILITY, ""), (LATER, "not in this version: ")):
         for reason, patterns in table:
             if any(matches(pattern, path) for pattern in patterns):
@@ -144,9 +148,9 @@ def inert_reason(path: str) -> str | None:
     return None
 
 
-def inert_lines(given: Iterable[str]) -> list[str]:
+def inert_lines(given: Iterable[str], layout: Layout = PPO) -> list[str]:
     """One line for each given key that does nothing."""
-    reasons = {path: inert_reason(path) for path in sorted(given)}
+    reasons = {path: inert_reason(path, layout) for path in sorted(given)}
     return [f"{path} has no effect: {reason}." for path, reason in reasons.items() if reason is not None]
 
 

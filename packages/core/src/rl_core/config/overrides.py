@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from rl_core.config.layout import LAYOUTS, PPO, Layout
 from rl_core.config.secrets import is_secret_path
 from rl_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-BASE_NAME: Final = "ppo_trainer"
+BASE_NAME: Final = PPO.name
 
 
 @dataclass(frozen=True)
@@ -64,30 +65,39 @@ class _Parser(argparse.ArgumentParser):
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Add Hydra's options for choosing configuration files, and the overrides themselves."""
+    """Add Hydra's options for choosing configuration files, and the overrides themselves.
+
+    Without ``--config-name`` the option is None, which stands for the base name of the kind of run.
+    """
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides in Hydra's grammar")
-    parser.add_argument("--config-name", "-cn", default=BASE_NAME, help="configuration file, without .yaml")
+    parser.add_argument("--config-name", "-cn", help="configuration file, without .yaml")
     parser.add_argument("--config-path", "-cp", help="folder of that file, relative to the current one")
     parser.add_argument("--config-dir", "-cd", help="further folder to search configuration files in")
 
 
-def parse_cli(argv: Sequence[str], prog: str = "rl train") -> CliRequest:
+def add_command_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the kind of run that a configuration is of."""
+    names = [layout.command for layout in LAYOUTS]
+    parser.add_argument("--command", default=PPO.command, metavar="|".join(names), help="whose configuration it is")
+
+
+def parse_cli(argv: Sequence[str], layout: Layout = PPO) -> CliRequest:
     """Read a command line as Hydra users write it.
 
     Args:
         argv: arguments without the program.
-        prog: name of the program in messages.
+        layout: the kind of run.
 
     Raises:
         ConfigError: an unknown option, or one that has no meaning here (``--multirun``).
     """
-    options = _cli_parser(prog).parse_intermixed_args(list(argv))
+    options = _cli_parser(layout).parse_intermixed_args(list(argv))
     if options.multirun:
         msg = "--multirun was given, but one command is one run. Start one command for each set of values."
         raise ConfigError(msg)
     return CliRequest(
         overrides=tuple(options.overrides),
-        config_name=options.config_name,
+        config_name=options.config_name or layout.name,
         config_path=options.config_path,
         config_dir=options.config_dir,
         cfg=options.cfg,
@@ -97,13 +107,19 @@ def parse_cli(argv: Sequence[str], prog: str = "rl train") -> CliRequest:
     )
 
 
-def cli_help(prog: str = "rl train") -> str:
+def cli_help(layout: Layout = PPO) -> str:
     """The text for ``--help``."""
-    return _cli_parser(prog).format_help()
+    return _cli_parser(layout).format_help()
 
 
-def _cli_parser(prog: str) -> _Parser:
-    parser = _Parser(prog=prog, add_help=False, allow_abbrev=False, epilog="All keys: rl config show --help-key KEY")
+def _cli_parser(layout: Layout) -> _Parser:
+    option = "" if layout is PPO else f" --command {layout.command}"
+    parser = _Parser(
+        prog=f"rl {layout.command}",
+        add_help=False,
+        allow_abbrev=False,
+        epilog=f"All keys: rl config show{option} --help-key KEY",
+    )
     add_config_options(parser)
     parser.add_argument("--cfg", "-c", choices=("job",), help="print the configuration instead of running")
     parser.add_argument("--resolve", action="store_true", help="with --cfg: fill in interpolations and derived values")

@@ -9,27 +9,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_core.config.node import MISSING
-from rl_core.config.schema import MOUNT_PATHS, Key, Mount, Schema, mount_key
+from rl_core.config.schema import Key, Mount, Schema, mount_key
 from rl_core.errors import ConfigError, PluginError, PluginNotFoundError, RlError
 from rl_core.plugins import kind_label
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from rl_core.config.layout import Layout
     from rl_core.plugins import Record, Registry
 
-ACTOR_STRATEGY: Final = "actor_rollout_ref.actor.strategy"
 ROLLOUT_NAME: Final = "actor_rollout_ref.rollout.name"
-
-_ROLE_OF_BACKEND: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        ACTOR_STRATEGY: "actor",
-        "actor_rollout_ref.ref.strategy": "ref",
-        "critic.strategy": "critic",
-        "reward_model.strategy": "reward_model",
-    }
-)
-"""Key that names a backend -> the one mount point its section gets there."""
 
 _GIVEN_OTHERWISE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -64,15 +54,15 @@ def choose(raw: DictConfig, schema: Schema, given: Mapping[str, Any], registry: 
     """
     chosen = Chosen()
     for key in schema.plugin_keys():
-        for name in _names(raw, key):
+        for name in _names(raw, key, schema.layout):
             if name == MISSING:
                 chosen.errors.append(_missing(key, registry))
             else:
-                _look_up(raw, key, name, given, registry, chosen)
+                _look_up(raw, key, name, given, registry, chosen, schema.layout)
     return chosen
 
 
-def _names(raw: DictConfig, key: Key) -> Iterator[str]:
+def _names(raw: DictConfig, key: Key, layout: Layout) -> Iterator[str]:
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
     section, _, name = key.path.rpartition(".")
@@ -80,8 +70,8 @@ def _names(raw: DictConfig, key: Key) -> Iterator[str]:
         yield MISSING
         return
     value = OmegaConf.select(raw, key.path)
-    if value is None and key.path in _ROLE_OF_BACKEND:
-        value = OmegaConf.select(raw, ACTOR_STRATEGY)
+    if value is None and key.path in layout.strategies:
+        value = OmegaConf.select(raw, layout.leader)
     if isinstance(value, str):
         yield value
     elif value is not None:
@@ -89,7 +79,13 @@ def _names(raw: DictConfig, key: Key) -> Iterator[str]:
 
 
 def _look_up(
-    raw: DictConfig, key: Key, name: str, given: Mapping[str, Any], registry: Registry, chosen: Chosen
+    raw: DictConfig,
+    key: Key,
+    name: str,
+    given: Mapping[str, Any],
+    registry: Registry,
+    chosen: Chosen,
+    layout: Layout,
 ) -> None:
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
@@ -111,7 +107,7 @@ def _look_up(
         chosen.records.setdefault(f"{key.path}[{name}]", record)
     else:
         chosen.records[key.path] = record
-    _mount(key, record, registry, chosen)
+    _mount(key, record, registry, chosen, layout)
 
 
 def _must_exist(raw: DictConfig, key: Key, given: Mapping[str, Any]) -> bool:
@@ -135,12 +131,12 @@ def _use_canonical_name(raw: DictConfig, key: Key, name: str, record: Record, ch
         chosen.notices.append(f"{key.path}={name} is another name of {kind_label(record.kind)} {record.name!r}.")
 
 
-def _mount(key: Key, record: Record, registry: Registry, chosen: Chosen) -> None:
+def _mount(key: Key, record: Record, registry: Registry, chosen: Chosen, layout: Layout) -> None:
     if record.config is None or not record.mount:
         return
     # A backend is chosen role by role, so its section appears only where it is chosen.
-    role = _ROLE_OF_BACKEND.get(key.path)
-    points = record.mount if role is None else tuple(point for point in record.mount if point == role)
+    role = layout.strategies.get(key.path)
+    points = [point for point in record.mount if point in layout.mount_paths and role in (None, point)]
     try:
         cls = registry.load_config(record.kind, record.name)
     except PluginError as error:
@@ -153,7 +149,7 @@ def _mount(key: Key, record: Record, registry: Registry, chosen: Chosen) -> None
         return
     known = {mount.path for mount in chosen.mounts if mount.record is record}
     for point in points:
-        mount = Mount(MOUNT_PATHS[point], mount_key(record), cls, record)
+        mount = Mount(layout.mount_paths[point], mount_key(record), cls, record)
         if mount.path not in known:
             chosen.mounts.append(mount)
 

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rl_core.config.compose import Config, compose_request
+from rl_core.config.compose import Composed, compose_command
+from rl_core.config.layout import PPO, Layout
 from rl_core.config.secrets import redact_tree
 from rl_core.errors import ConfigError
 
@@ -40,7 +41,7 @@ def config_to_yaml(config: Any, *, resolve: bool = True, package: str | None = N
     """
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
-    shown = config.unresolved if isinstance(config, Config) and not resolve else config
+    shown = config.unresolved if isinstance(config, Composed) and not resolve else config
     tree = redact(shown)
     for part in package.split(".") if package else ():
         if not isinstance(tree, Mapping) or part not in tree:
@@ -53,19 +54,19 @@ def config_to_yaml(config: Any, *, resolve: bool = True, package: str | None = N
     return text
 
 
-def cfg_text(request: CliRequest, registry: Registry | None = None) -> str:
+def cfg_text(request: CliRequest, registry: Registry | None = None, layout: Layout = PPO) -> str:
     """What ``--cfg job`` prints: the composed configuration as YAML, without running anything.
 
     Raises:
         RlError: the configuration cannot be composed.
     """
-    return config_to_yaml(compose_request(request, registry), resolve=request.resolve, package=request.package)
+    return config_to_yaml(compose_command(request, layout, registry), resolve=request.resolve, package=request.package)
 
 
 def _plain(config: Any) -> Any:
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
-    if isinstance(config, Config):
+    if isinstance(config, Composed):
         return _plain(config.raw)
     if OmegaConf.is_config(config):
         return OmegaConf.to_container(config, resolve=False)

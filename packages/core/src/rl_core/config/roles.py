@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rl_core.config.sft import SFTTrainerConfig
+
 if TYPE_CHECKING:
     from rl_core.config.critic import CriticConfig
+    from rl_core.config.layout import RunTree
     from rl_core.config.ref import RefConfig
     from rl_core.config.reward import RewardModelConfig
     from rl_core.config.root import PPOTrainerConfig
@@ -25,6 +28,9 @@ _PHASES: Final = (
 )
 """Phases of a step, in order, and the role that works in each."""
 
+SIDE_BY_SIDE: Final = ("old log-probs", "reference log-probs", "values", "reward model")
+"""Phases that begin together; roles that share workers take turns in them."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -32,7 +38,13 @@ class Pool:
 
     name: str
     roles: tuple[str, ...]
-    num_workers: int
+    nodes: tuple[int, ...]
+    """Workers on each node."""
+
+    @property
+    def num_workers(self) -> int:
+        """Workers on all nodes."""
+        return sum(self.nodes)
 
 
 def needs_reference(tree: PPOTrainerConfig) -> bool:
@@ -45,8 +57,10 @@ def needs_critic(tree: PPOTrainerConfig) -> bool:
     return bool(tree.critic.enable)
 
 
-def roles(tree: PPOTrainerConfig) -> tuple[str, ...]:
+def roles(tree: RunTree) -> tuple[str, ...]:
     """Every role of the run, in the order of the phases."""
+    if isinstance(tree, SFTTrainerConfig):
+        return ("actor",)
     wanted = ["actor", "rollout"]
     if needs_reference(tree):
         wanted.append("ref")
@@ -57,45 +71,74 @@ def roles(tree: PPOTrainerConfig) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-def pools(tree: PPOTrainerConfig) -> tuple[Pool, ...]:
+def engine_names(tree: RunTree) -> dict[str, tuple[str, str]]:
+    """Role -> kind (``backend`` or ``rollout``) and name of its engine, for every role of the run."""
+    if isinstance(tree, SFTTrainerConfig):
+        return {"actor": ("backend", tree.engine.strategy)}
+    actor_rollout_ref = tree.actor_rollout_ref
+    actor = actor_rollout_ref.actor.strategy
+    names = {
+        "actor": ("backend", actor),
+        "rollout": ("rollout", actor_rollout_ref.rollout.name),
+        "ref": ("backend", actor_rollout_ref.ref.strategy or actor),
+        "critic": ("backend", tree.critic.strategy or actor),
+        "reward_model": ("backend", tree.reward_model.strategy or actor),
+    }
+    return {role: names[role] for role in roles(tree)}
+
+
+def pools(tree: RunTree) -> tuple[Pool, ...]:
     """The pools of a run: one for all roles, and one for each role that is given its own."""
     shared, own = [], []
     for role in roles(tree):
-        size = _own_workers(tree, role)
-        if size is None:
+        nodes = _own_nodes(tree, role)
+        if nodes is None:
             shared.append(role)
         else:
-            own.append(Pool(f"{role}_pool", (role,), size))
-    return (Pool(SHARED, tuple(shared), tree.trainer.nnodes * tree.trainer.n_gpus_per_node), *own)
+            own.append(Pool(f"{role}_pool", (role,), nodes))
+    return (Pool(SHARED, tuple(shared), (tree.trainer.n_gpus_per_node,) * tree.trainer.nnodes), *own)
 
 
-def _own_workers(tree: PPOTrainerConfig, role: str) -> int | None:
+def _own_nodes(tree: RunTree, role: str) -> tuple[int, ...] | None:
+    """Workers on each node of the role's own pool; None when it has none."""
+    if role == "actor" or isinstance(tree, SFTTrainerConfig):
+        return None
     rollout = tree.actor_rollout_ref.rollout
     if role == "rollout":
         if rollout.nnodes == 0:
             return None
-        return rollout.nnodes * (rollout.n_gpus_per_node or tree.trainer.n_gpus_per_node)
-    if role == "actor":
-        return None
+        return (rollout.n_gpus_per_node or tree.trainer.n_gpus_per_node,) * rollout.nnodes
     sections: dict[str, RefConfig | CriticConfig | RewardModelConfig] = {
         "ref": tree.actor_rollout_ref.ref,
         "critic": tree.critic,
         "reward_model": tree.reward_model,
     }
     section = sections[role]
-    return section.nnodes * section.n_gpus_per_node if section.enable_resource_pool else None
+    return (section.n_gpus_per_node,) * section.nnodes if section.enable_resource_pool else None
 
 
 def idle_phases(tree: PPOTrainerConfig) -> Iterator[tuple[Pool, tuple[str, ...]]]:
     """For each pool the phases of a synchronous step in which none of its workers has anything to do.
 
-    Reference log-probs, values and the reward model run side by side when they live on different pools, so a pool
-    waits in such a phase only for the others to end.
+    The phases of ``SIDE_BY_SIDE`` begin together, so a pool that works in one of them waits in the others only for the
+    slowest to end.
     """
     present = set(roles(tree))
     for pool in pools(tree):
-        waits = tuple(phase for phase, role in _PHASES if role in present and role not in pool.roles)
+        together = any(phase in SIDE_BY_SIDE and role in pool.roles for phase, role in _PHASES)
+        waits = tuple(
+            phase
+            for phase, role in _PHASES
+            if role in present and role not in pool.roles and not (together and phase in SIDE_BY_SIDE)
+        )
         yield pool, waits
+
+
+def side_by_side(tree: PPOTrainerConfig) -> tuple[str, ...]:
+    """Phases of ``SIDE_BY_SIDE`` that the run really computes at once, because their roles live on different pools."""
+    found = [(pool.name, phase) for pool in pools(tree) for phase, role in _PHASES if role in pool.roles]
+    phases = [(name, phase) for name, phase in found if phase in SIDE_BY_SIDE]
+    return tuple(phase for _, phase in phases) if len({name for name, _ in phases}) > 1 else ()
 
 
 def pool_errors(tree: PPOTrainerConfig) -> list[str]:

@@ -14,11 +14,12 @@ class SamplerConfig(Node):
     """What the sampler hands to the loop."""
 
     max_off_policy_threshold: int | None = number(8, ge=0)
-    """Oldest weight version, counted back from the newest, that a rollout may hold; null sets no limit. The
-    synchronous schedule has no older versions."""
+    """Oldest weight version, counted back from the newest, that a rollout may hold; null sets no limit. Each optimizer
+    step makes a version. The synchronous schedule has no older versions."""
 
     max_off_policy_strategy: str = choice("drop", "drop", "wait")
-    """What happens beyond it: drop the rollout, or wait with new ones."""
+    """``drop``: batches are made of what is ready first, and a rollout beyond the threshold is dropped and drawn anew.
+    ``wait``: batches keep the order of the data, and no more are ahead than the threshold allows."""
 
     sync_refill_failed_groups: bool = False
     """Draw a fresh prompt for a group in which every rollout failed (synchronous schedule)."""
@@ -32,10 +33,10 @@ class SamplerConfig(Node):
 
 @dataclass
 class ColocateAsyncConfig(Node):
-    """Generation and training take turns on the same devices, with batches in flight."""
+    """Generation and training take turns on the same devices; a response that holds a step up is cut, and goes on."""
 
     num_warmup_batches: int = number(1, ge=0)
-    """Batches in flight ahead of the one that is trained."""
+    """Batches in flight ahead of the one that is trained; 0 is the synchronous schedule."""
 
 
 @dataclass

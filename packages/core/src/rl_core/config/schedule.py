@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rl_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_core.config.root import PPOTrainerConfig
+    from rl_core.config.layout import RunTree
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class StepSchedule:
         return self.is_last(step) or (every > 0 and step % every == 0)
 
 
-def step_schedule(tree: PPOTrainerConfig, dataset_size: int) -> StepSchedule:
+def step_schedule(tree: RunTree, dataset_size: int) -> StepSchedule:
     """Work out the steps of a run.
 
     Args:

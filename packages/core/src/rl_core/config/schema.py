@@ -13,25 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_core.config.root import PPOTrainerConfig
+from rl_core.config.layout import PPO, Layout
 from rl_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_core.plugins import Record
 
-MOUNT_PATHS: Final[Mapping[str, str]] = types.MappingProxyType(
-    {
-        "actor": "actor_rollout_ref.actor",
-        "ref": "actor_rollout_ref.ref",
-        "rollout": "actor_rollout_ref.rollout",
-        "critic": "critic",
-        "reward_model": "reward_model",
-        "algorithm": "algorithm",
-        "data": "data",
-        "trainer": "trainer",
-    }
-)
-"""Mount point of a record -> section of the configuration."""
+MOUNT_PATHS: Final = PPO.mount_paths
+"""Mount point of a record -> section of the configuration of ``rl train``."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +80,14 @@ class Schema:
 
     Args:
         mounts: the chosen plugins' sections.
+        layout: the kind of run.
 
     Raises:
         ConfigError: two plugins, or a plugin and core, claim one path; or a mounted target is no dataclass.
     """
 
-    def __init__(self, mounts: Sequence[Mount] = ()) -> None:
+    def __init__(self, mounts: Sequence[Mount] = (), layout: Layout = PPO) -> None:
+        self.layout = layout
         self.mounts = tuple(mounts)
         self.sections: dict[str, type] = {}
         self.keys: dict[str, Key] = {}
@@ -105,7 +96,7 @@ class Schema:
         self._by_section: dict[str, list[Mount]] = {}
         for mount in self.mounts:
             self._by_section.setdefault(mount.section, []).append(mount)
-        self._add_section("", PPOTrainerConfig, PPOTrainerConfig(), owner=None)
+        self._add_section("", layout.root, layout.root(), owner=None)
 
     def _add_section(self, path: str, cls: type, default: Any, owner: Record | None) -> None:
         self.sections[path] = cls
@@ -167,9 +158,9 @@ def taken(mount: Mount) -> str:
 
 
 @functools.cache
-def core_schema() -> Schema:
+def core_schema(layout: Layout = PPO) -> Schema:
     """The keys of core alone."""
-    return Schema()
+    return Schema(layout=layout)
 
 
 def _takes_mapping(hint: Any) -> bool:

@@ -25,8 +25,22 @@ class ParityConfig(Node):
 
 
 @dataclass
-class TrainerConfig(Node):
-    """The run."""
+class WatchdogConfig(Node):
+    """What the driver does about workers that are slow, stopped or gone (Ray runtime)."""
+
+    heartbeat_s: float = number(1.0, gt=0)
+    """Seconds between a worker's heartbeats. Each carries what the worker does, where its code stands, and what it printed."""
+
+    soft_deadline_s: float = number(300.0, gt=0)
+    """Print who waits for whom once a call takes longer than this; again after twice the time."""
+
+    silence_s: float = number(120.0, gt=0)
+    """Stop the run when a worker has sent no heartbeat for so long: its process is stopped or its machine is cut off."""
+
+
+@dataclass
+class RunConfig(Node):
+    """What every kind of run has."""
 
     nnodes: int = number(1, ge=1)
     """Nodes."""
@@ -67,23 +81,8 @@ class TrainerConfig(Node):
     val_before_train: bool = True
     """Validate before the first step."""
 
-    val_only: bool = False
-    """Validate once and stop."""
-
-    log_val_generations: int = number(0, ge=0)
-    """Validation answers written to the trackers each time."""
-
-    rollout_data_dir: str | None = None
-    """Folder for every step's rollouts as JSON lines; null writes none."""
-
-    validation_data_dir: str | None = None
-    """Folder for every validation's rollouts as JSON lines; null writes none."""
-
     default_local_dir: str = "checkpoints/${trainer.project_name}/${trainer.experiment_name}"
     """Run folder: configuration, metrics, checkpoints, logs."""
-
-    default_hdfs_dir: str | None = None
-    """Remote copy of the checkpoints."""
 
     resume_mode: str = choice("auto", "auto", "disable", "resume_path")
     """``auto`` continues from the newest complete checkpoint of the run folder, ``disable`` starts anew,
@@ -91,6 +90,43 @@ class TrainerConfig(Node):
 
     resume_from_path: str | None = None
     """Checkpoint folder (``global_step_N``) to continue from."""
+
+    worker_deadline_s: float = number(3600.0, gt=0)
+    """Seconds one call of a worker method may take; then the run stops and names the worker and the phase."""
+
+    placement_deadline_s: float = number(120.0, gt=0)
+    """Seconds to wait for devices that others hold; devices that the cluster does not have are an error at once."""
+
+    ray_wait_register_center_timeout: float = number(300.0, gt=0)
+    """Seconds to wait for workers to start once they have their devices."""
+
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    """Heartbeats of the workers, and what their absence means."""
+
+
+@dataclass
+class TrainerConfig(RunConfig):
+    """The run."""
+
+    val_only: bool = False
+    """Validate once and stop."""
+
+    log_val_generations: int = number(0, ge=0)
+    """Validation answers written to the trackers each time."""
+
+    run_folder_samples: int = number(8, ge=0)
+    """Samples in ``samples.jsonl`` of the run folder, for its report: so many responses of a step, and the answers to so
+    many held-out prompts, the same ones at each validation. Long texts are cut, and a long run keeps the responses of
+    about 200 steps; 0 keeps none."""
+
+    rollout_data_dir: str | None = None
+    """Folder for every step's rollouts as JSON lines; null writes none."""
+
+    validation_data_dir: str | None = None
+    """Folder for every validation's rollouts as JSON lines; null writes none."""
+
+    default_hdfs_dir: str | None = None
+    """Remote copy of the checkpoints."""
 
     del_local_ckpt_after_load: bool = False
     """Delete a checkpoint once it has been loaded."""
@@ -121,12 +157,6 @@ class TrainerConfig(Node):
 
     rollout_deadline_s: float = number(1800.0, gt=0)
     """Seconds one rollout may take, tools and environment included; then it is cancelled and counts as failed."""
-
-    worker_deadline_s: float = number(3600.0, gt=0)
-    """Seconds one call of a worker method may take; then the run stops and names the worker and the phase."""
-
-    ray_wait_register_center_timeout: float = number(300.0, gt=0)
-    """Seconds to wait for workers to be placed and started."""
 
     parity: ParityConfig = field(default_factory=ParityConfig)
     """Limits of the gap between sampler and training engine."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from rl_core.config.layout import PPO, SFT
 from rl_core.config.nested import leaves
-from rl_core.config.schema import MOUNT_PATHS, Schema, join, mount_key
+from rl_core.config.schema import Schema, join, mount_key
 from rl_core.config.suggest import closest_keys
 from rl_core.errors import PluginError
 from rl_core.plugins import KINDS, kind_label
@@ -16,25 +17,33 @@ from rl_core.plugins.hints import known_distribution
 if TYPE_CHECKING:
     from rl_core.plugins import Record, Registry
 
+_RUN_KEYS: Final[Mapping[str, str]] = {
+    "trainer.total_steps": "Give trainer.total_training_steps or trainer.total_epochs.",
+    "trainer.num_workers": "Give trainer.nnodes and trainer.n_gpus_per_node.",
+}
 ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "model_engine": "Choose the training engine by name: actor_rollout_ref.actor.strategy=NAME.",
         "actor_rollout_ref.rollout.engine": "Choose the generation engine by name: actor_rollout_ref.rollout.name=NAME.",
-        "trainer.total_steps": "Give trainer.total_training_steps or trainer.total_epochs.",
-        "trainer.num_workers": "Give trainer.nnodes and trainer.n_gpus_per_node.",
+        **_RUN_KEYS,
     }
 )
-"""Keys that people look for here, and what to use instead."""
+"""Keys that people look for in ``rl train``, and what to use instead."""
 
-_ROLE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+SFT_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "actor": "actor_rollout_ref.actor.strategy",
-        "ref": "actor_rollout_ref.ref.strategy",
-        "critic": "critic.strategy",
-        "reward_model": "reward_model.strategy",
-        "rollout": "actor_rollout_ref.rollout.name",
+        "actor_rollout_ref.model": "`rl sft` has one model: model.path and its neighbours.",
+        "actor_rollout_ref": "`rl sft` trains one model: see model, engine and optim.",
+        "data.pad_mode": "Sequences are packed or padded by the engine; see model.use_remove_padding.",
+        "data.ignore_input_ids_mismatch": "Turns must add up to the whole conversation; the message of the row says why not.",
+        "data.micro_batch_size": "Give data.micro_batch_size_per_gpu, or leave it out to pack passes by tokens.",
+        "checkpoint": "A checkpoint holds all that resuming needs; trainer.export_dir gets the model for others.",
+        **_RUN_KEYS,
     }
 )
+"""The same for ``rl sft``."""
+
+_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {PPO.name: ELSEWHERE, SFT.name: SFT_ELSEWHERE}
 
 
 class UnknownKeys:
@@ -57,6 +66,12 @@ class UnknownKeys:
         source: str | None,
     ) -> None:
         self._schema = schema
+        self._mount_paths = schema.layout.mount_paths
+        self._elsewhere = _ELSEWHERE[schema.layout.name]
+        # Mount point -> the key that chooses what is mounted there.
+        self._role_keys = {point: key for key, point in schema.layout.strategies.items()}
+        if schema.layout is PPO:
+            self._role_keys["rollout"] = "actor_rollout_ref.rollout.name"
         self._registry = registry
         self._typed = typed
         self._written = written
@@ -77,7 +92,7 @@ class UnknownKeys:
     def _owner(self, path: str) -> Record | None:
         """The installed plugin whose section would stand at ``path``, had it been chosen."""
         section, _, name = path.rpartition(".")
-        points = {point for point, place in MOUNT_PATHS.items() if place == section}
+        points = {point for point, place in self._mount_paths.items() if place == section}
         for kind in KINDS:
             for record in self._registry.records(kind):
                 names = {mount_key(record), record.name, *record.aliases}
@@ -99,10 +114,10 @@ class UnknownKeys:
 
     def _foreign(self, path: str, record: Record) -> str:
         section = path.rpartition(".")[0]
-        role = next((point for point, place in MOUNT_PATHS.items() if place == section), "")
+        role = next((point for point, place in self._mount_paths.items() if place == section), "")
         label = self._registry.entry(record.kind, record.name).label
         if record.kind in ("backend", "rollout"):
-            way_out = f"Select it with {_ROLE_KEYS[role]}={record.name}, or leave the key out"
+            way_out = f"Select it with {self._role_keys[role]}={record.name}, or leave the key out"
         else:
             way_out = f"Select that {kind_label(record.kind)}, or leave the key out"
         return f"{self._shown(path)} belongs to {label}, which this configuration does not select.\n  {way_out}."
@@ -110,7 +125,7 @@ class UnknownKeys:
     def _absent_owner(self, path: str) -> str | None:
         """A message when the section looks like one of a known plugin that is not installed."""
         section, _, name = path.rpartition(".")
-        role = next((point for point, place in MOUNT_PATHS.items() if place == section and point in _ROLE_KEYS), None)
+        role = next((point for point in self._role_keys if self._mount_paths[point] == section), None)
         if role is None:
             return None
         kind = "rollout" if role == "rollout" else "backend"
@@ -125,7 +140,7 @@ class UnknownKeys:
 
     def _misspelt(self, path: str) -> str:
         message = f"there is no key {self._shown(path)}."
-        for known, hint in ELSEWHERE.items():
+        for known, hint in self._elsewhere.items():
             if path == known or path.startswith(f"{known}."):
                 return f"{message}\n  {hint}"
         close = closest_keys(path, self._schema.keys)

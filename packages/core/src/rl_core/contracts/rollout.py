@@ -69,6 +69,8 @@ class RolloutRequest:
             requests, on batching, or on what the engine did before.
         required_version: policy version that must produce the tokens; None accepts the loaded one.
         images: images of the prompt, in the engine's input form.
+        response_ids: the beginning of the response, drawn by an earlier request of the same seed. The engine goes on
+            behind it: response positions, ``max_tokens``, ``min_tokens`` and stop strings count from its first token.
     """
 
     request_id: str
@@ -77,6 +79,7 @@ class RolloutRequest:
     seed: int
     required_version: int | None = None
     images: tuple[Any, ...] = ()
+    response_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +88,7 @@ class RolloutOutput:
 
     Attributes:
         request_id: of the request.
-        token_ids: response tokens, the end-of-sequence token included.
+        token_ids: response tokens, the end-of-sequence token included; without the request's ``response_ids``.
         log_probs: log-probability of each token under the distribution it was drawn from (temperature applied);
             None for an engine that has none.
         finish_reason: ``stop`` (end of sequence or a stop condition), ``length`` (``max_tokens``), ``abort``.
@@ -180,7 +183,8 @@ class RolloutEngine(ABC):
 
         Raises:
             WeightSyncError: the weights are stale (another version was required), partial or discarded.
-            RlError: the request cannot be served: empty prompt, too long for the model, engine asleep.
+            RlError: the request cannot be served: empty prompt, too long for the model, ``response_ids`` that leave no
+                token to draw, engine asleep.
         """
 
     @abstractmethod

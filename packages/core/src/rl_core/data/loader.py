@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from rl_core.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
+    from rl_core.data.chat import ChatDataset
     from rl_core.data.prompts import PromptDataset
 
 
@@ -17,9 +19,16 @@ class PromptLoader:
     """Batches over several epochs; ``Stateful``. An incomplete last batch of an epoch is dropped."""
 
     def __init__(
-        self, dataset: PromptDataset | list[dict[str, Any]], *, batch_size: int, epochs: int, shuffle: bool, seed: int
+        self,
+        dataset: PromptDataset | ChatDataset | list[dict[str, Any]],
+        *,
+        batch_size: int,
+        epochs: int,
+        shuffle: bool,
+        seed: int,
+        identity: Sequence[str] = ("prompt_ids",),
     ) -> None:
-        """Store the arguments.
+        """Store the arguments; ``identity`` are the fields of an item that tell data sets apart.
 
         Raises:
             ConfigError: the data set has fewer rows than one batch.
@@ -35,6 +44,7 @@ class PromptLoader:
         self._epochs = epochs
         self._shuffle = shuffle
         self._seed = seed
+        self._identity = tuple(identity)
         self._num_drawn = 0
 
     @property
@@ -44,10 +54,15 @@ class PromptLoader:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that depend on every prompt and their order."""
+        """16 hex digits that depend on every item and their order."""
         digest = hashlib.blake2b(digest_size=8)
         for index in range(len(self._dataset)):
-            digest.update(f"{self._dataset[index].get('prompt_ids')}\n".encode())
+            for field in self._identity:
+                value = self._dataset[index].get(field)
+                if isinstance(value, np.ndarray):  # the text of a long array leaves out its middle
+                    digest.update(f"{value.shape}\n".encode() + value.tobytes())
+                else:
+                    digest.update(f"{value}\n".encode())
         return digest.hexdigest()
 
     def __len__(self) -> int:
@@ -67,12 +82,16 @@ class PromptLoader:
         """
         if self._num_drawn >= len(self):
             raise StopIteration
-        epoch, batch = divmod(self._num_drawn, self.batches_per_epoch)
+        self._num_drawn += 1
+        return self.batch(self._num_drawn - 1)
+
+    def batch(self, number: int) -> list[dict[str, Any]]:
+        """The batch that the ``number``-th draw gives, from 0, whenever it is asked for."""
+        epoch, batch = divmod(number, self.batches_per_epoch)
         order = np.arange(len(self._dataset))
         if self._shuffle:
             order = np.random.default_rng([self._seed, epoch]).permutation(order)
         chosen = order[batch * self._batch_size : (batch + 1) * self._batch_size]
-        self._num_drawn += 1
         return [self._dataset[int(row)] for row in chosen]
 
     def state_dict(self) -> dict[str, Any]:

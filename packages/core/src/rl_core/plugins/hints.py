@@ -31,6 +31,8 @@ KNOWN_PLUGINS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("agent_loop", "agentenv"): "rl-agent",
         ("agent_loop", "single_turn_agent"): "rl-agent",
         ("agent_loop", "tool_agent"): "rl-agent",
+        ("command", "demo"): "rl-demo",
+        ("command", "report"): "rl-report",
         ("command", "rows"): "rl-agent",
         ("recipe", "dapo"): "rl-recipes",
         ("recipe", "prime"): "rl-recipes",

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from rl_core.config.runtime_choice import cannot_share_a_process, missing_runtime
+from rl_core.config.roles import pools
+from rl_core.config.runtime_choice import cannot_share_a_process, collective_deadline_s, missing_runtime, runtime_name
 from rl_core.errors import ConfigError
 from rl_core.runtime.local_runtime import LocalRuntime
+from rl_core.runtime.ray import RayRuntime
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import RunTree
     from rl_core.plugins import Registry
-    from rl_core.single_controller.base import Worker, WorkerGroup
+    from rl_core.single_controller.base import WorkerGroup
+    from rl_core.single_controller.base.fused import ClassWithInitArgs
+    from rl_core.single_controller.base.resource_pool import ResourcePoolManager
 
 
 class Runtime(Protocol):
     """Starts and ends worker groups."""
 
-    def worker_group(self, name: str, worker_class: type[Worker], *args: Any, **kwargs: Any) -> WorkerGroup:
-        """One worker for each device of the role's pool.
+    def worker_groups(
+        self, pools: ResourcePoolManager, classes: Mapping[Enum, ClassWithInitArgs]
+    ) -> dict[Enum, WorkerGroup]:
+        """A worker group for each role, with a worker for each device of the role's pool.
 
         Args:
-            name: of the role; stands in errors and logs.
-            worker_class: its worker.
-            args: further constructor arguments, after the worker context.
-            kwargs: keyword arguments of the constructor.
+            pools: which devices each role gets.
+            classes: the worker of each role. Roles on one pool share its devices, and where workers are processes, their
+                process.
         """
 
     def shutdown(self) -> None:
         """End every worker that was started; safe to call twice, and after a failure."""
 
 
-def choose_runtime(config: PPOTrainerConfig, registry: Registry) -> Runtime:
+def choose_runtime(config: RunTree, registry: Registry) -> Runtime:
     """The runtime that ``trainer.runtime`` asks for.
 
     Raises:
@@ -44,6 +51,13 @@ def choose_runtime(config: PPOTrainerConfig, registry: Registry) -> Runtime:
     has_cuda = torch.cuda.is_available()
     if reason := missing_runtime(config, has_cuda=has_cuda):
         raise ConfigError(reason)
+    if runtime_name(config, has_cuda=has_cuda) == "ray":
+        return RayRuntime(
+            trainer,
+            config.ray_kwargs,
+            collective_deadline_s=collective_deadline_s(config),
+            num_workers=sum(pool.num_workers for pool in pools(config)),
+        )
     num_workers = trainer.nnodes * trainer.n_gpus_per_node
     loners = list(cannot_share_a_process(config, registry)) if num_workers > 1 else []
     if loners:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
 
 from rl_core.runtime.local import LocalWorkerGroup
-from rl_core.single_controller.base import Worker, WorkerGroup
+
+if TYPE_CHECKING:
+    from rl_core.single_controller.base import WorkerGroup
+    from rl_core.single_controller.base.fused import ClassWithInitArgs
+    from rl_core.single_controller.base.resource_pool import ResourcePoolManager
 
 
 class LocalRuntime:
@@ -23,16 +28,21 @@ class LocalRuntime:
         self._deadline_s = deadline_s
         self._groups: list[WorkerGroup] = []
 
-    def worker_group(self, name: str, worker_class: type[Worker], *args: Any, **kwargs: Any) -> WorkerGroup:
-        """See ``Runtime``."""
+    def worker_groups(
+        self, pools: ResourcePoolManager, classes: Mapping[Enum, ClassWithInitArgs]
+    ) -> dict[Enum, WorkerGroup]:
+        """See ``Runtime``; there is one pool, this process."""
+        return {role: self._worker_group(str(role), make) for role, make in classes.items()}
+
+    def _worker_group(self, name: str, make: ClassWithInitArgs) -> WorkerGroup:
         group = LocalWorkerGroup(
-            worker_class,
+            make.cls,
             len(self._devices),
-            *args,
+            *make.args,
             devices=self._devices,
             name=name,
             deadline_s=self._deadline_s,
-            **kwargs,
+            **make.kwargs,
         )
         self._groups.append(group)
         return group

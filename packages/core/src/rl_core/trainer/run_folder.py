@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_core.config import config_to_yaml
+from rl_core.config.secrets import redact_override
 from rl_core.trainer.json_text import to_json
 
 if TYPE_CHECKING:
-    from rl_core.config import Config
+    from rl_core.config import Composed
     from rl_core.plugins import Registry
 
 _WATCHED = ("torch", "transformers", "ray", "numpy", "tensordict", "hydra-core", "pluggy")
 
 
-def write_run_folder(config: Config, registry: Registry) -> Path:
+def write_run_folder(config: Composed, registry: Registry) -> Path:
     """Write ``config.yaml`` (secrets redacted) and ``environment.json`` into the run folder.
 
     A resumed run overwrites them: they describe the process that writes the newest steps.
@@ -40,7 +41,7 @@ def environment(registry: Registry) -> dict[str, Any]:
         "packages": {name: installed[name] for name in _WATCHED if name in installed},
         "plugins": registry.plugin_table(),
         "git": git_state(Path.cwd()),
-        "command": sys.argv,
+        "command": [redact_override(argument) for argument in sys.argv],
     }
 
 

@@ -18,11 +18,14 @@ from rl_core.single_controller.base import Dispatch, DispatchInfo, Worker, Worke
 from rl_core.single_controller.base.mesh import (
     make_mini_batch_dispatch_fn,
     make_nd_compute_dataproto_dispatch_fn,
+    make_nd_gather_dataproto_dispatch_fn,
 )
 from rl_core.workers.async_runner import AsyncRunner
+from rl_core.workers.background_rollouts import BackgroundRollouts
 from rl_core.workers.build import build_actor, build_reference, build_rollout, evictable_states
 from rl_core.workers.generation import generate_rows
 from rl_core.workers.losses import PolicyLoss
+from rl_core.workers.memory import MemoryMeter, memory_metrics
 from rl_core.workers.movable import MovableEngine, MovableRollout
 from rl_core.workers.phases import Movable, Part, Phase, PhaseTable, State
 from rl_core.workers.update import run_updates
@@ -66,6 +69,7 @@ class ActorRolloutRefWorker(Worker):
             self.reference = build_reference(config, context, self.registry)
         self.phases = self._phase_table()
         self.resharding = self._resharding()
+        self.background = BackgroundRollouts(self.rollout, self.resharding, self.runner)
         self.policy_version = 0
 
     def _phase_table(self) -> PhaseTable:
@@ -80,7 +84,7 @@ class ActorRolloutRefWorker(Worker):
             evictable |= evictable_states(Part.REF, self.reference.config.plugin)
         if rollout_config.free_cache_engine:
             evictable |= {(Part.ROLLOUT, "weights"), (Part.ROLLOUT, "kv_cache")}
-        return PhaseTable(parts, evictable)
+        return PhaseTable(parts, evictable, MemoryMeter(self.device))
 
     def _resharding(self) -> Resharding:
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
@@ -125,9 +129,10 @@ class ActorRolloutRefWorker(Worker):
 
         Returns:
             Jagged ``responses``, ``input_ids``, ``response_mask``, ``rollout_log_probs`` (absent if the engine has none),
-            object ``finish_reason`` and ``rollout_error`` (None, or why the row has no response), int64
-            ``weight_version``; None on workers that do not lead a replica.
+            object ``finish_reason``, ``rollout_error`` (None, or why the row has no response) and ``rollout_failure``
+            (None, or its ``FailureKind``), int64 ``weight_version``; None on workers that do not lead a replica.
         """
+        self.background.require_closed("generate_sequences")
         with self.resharding.generation(self.policy_version) as sync:
             result = None
             if self.rollout.dispatch_info().is_collect:
@@ -135,6 +140,40 @@ class ActorRolloutRefWorker(Worker):
         if result is not None:
             result.meta_info["metrics"] = _sync_metrics(sync)
         return result
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("rollout"))
+    def submit_rollouts(self, prompts: DataProto) -> DataProto | None:
+        """Start one response for each row, or go on with one that was cut; the devices are the generator's from now on.
+
+        Args:
+            prompts: as for ``generate_sequences``, with the columns of ``rollout_rows.pack_rows``: what there is of each
+                response, empty for a new one.
+
+        Returns:
+            No rows; the metrics of the hand-over, when this call took the devices. None on workers that do not lead.
+        """
+        result, sync = self.background.submit(prompts, self.policy_version)
+        if result is not None and sync is not None:
+            result.meta_info["metrics"] = _sync_metrics(sync)
+        return result
+
+    @register(dispatch_mode=make_nd_gather_dataproto_dispatch_fn("rollout"))
+    def poll_rollouts(self, wait_s: float) -> DataProto | None:
+        """The rows that have ended since the last call; each replica waits up to ``wait_s`` seconds for its first.
+
+        Returns:
+            The columns of ``rollout_rows.pack_rows``; None on workers that do not lead a replica.
+        """
+        return self.background.poll(wait_s)
+
+    @register(dispatch_mode=make_nd_gather_dataproto_dispatch_fn("rollout"))
+    def abort_rollouts(self) -> DataProto | None:
+        """Cut what is left, and give the devices back to training.
+
+        Returns:
+            All remaining rows as for ``poll_rollouts``; those with finish reason ``abort`` can be submitted again.
+        """
+        return self.background.abort()
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("actor"))
     def compute_log_prob(self, batch: DataProto) -> DataProto | None:
@@ -186,6 +225,11 @@ class ActorRolloutRefWorker(Worker):
         """Write the policy as a Hugging Face checkpoint."""
         with self.phases.during(Phase.CHECKPOINT):
             self.actor.export_hf(Path(directory))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def memory_metrics(self) -> dict[str, Metric]:
+        """What the phases since the last call held in memory; see ``rl_core.workers.memory``."""
+        return memory_metrics("actor_rollout_ref", self.phases)
 
     @register(dispatch_mode=Dispatch.RANK_ZERO)
     def get_policy_version(self) -> int:

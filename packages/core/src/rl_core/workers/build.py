@@ -10,7 +10,7 @@ from rl_core.contracts.rollout import RolloutEngine
 from rl_core.workers.phases import Part, State
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import PPOTrainerConfig, SFTTrainerConfig
     from rl_core.plugins import Registry
     from rl_core.single_controller.base import WorkerContext
 
@@ -90,6 +90,27 @@ def build_reward_model(config: PPOTrainerConfig, context: WorkerContext, registr
         plugin=plugin_section(section, strategy, registry),
     )
     return _engine(strategy, EngineRole.REWARD, section.model, engine_config, context, registry)
+
+
+def build_sft(
+    config: SFTTrainerConfig, total_training_steps: int | None, context: WorkerContext, registry: Registry
+) -> TrainingEngine:
+    """The engine of supervised fine-tuning; passes without gradients are cut as those with."""
+    data, section = config.data, config.engine
+    micro_batch_size = None if data.use_dynamic_bsz else data.micro_batch_size_per_gpu
+    max_tokens = data.max_token_len_per_gpu if data.use_dynamic_bsz else None
+    engine_config = EngineConfig(
+        micro_batch_size=micro_batch_size,
+        max_tokens=max_tokens,
+        forward_micro_batch_size=micro_batch_size,
+        forward_max_tokens=max_tokens,
+        grad_clip=section.grad_clip,
+        optim=config.optim,
+        total_training_steps=total_training_steps,
+        seed=config.trainer.seed,
+        plugin=plugin_section(section, section.strategy, registry),
+    )
+    return _engine(section.strategy, EngineRole.POLICY, config.model, engine_config, context, registry)
 
 
 def build_rollout(config: PPOTrainerConfig, context: WorkerContext, registry: Registry) -> RolloutEngine:

@@ -15,6 +15,7 @@ from rl_core.single_controller.base.mesh import (
 )
 from rl_core.workers.build import build_critic, evictable_states
 from rl_core.workers.losses import ValueLoss
+from rl_core.workers.memory import MemoryMeter, memory_metrics
 from rl_core.workers.movable import MovableEngine
 from rl_core.workers.phases import Part, Phase, PhaseTable
 from rl_core.workers.update import run_updates
@@ -35,7 +36,9 @@ class CriticWorker(Worker):
         self.registry = get_registry()
         self.engine = build_critic(config, total_training_steps, context, self.registry)
         self.phases = PhaseTable(
-            {Part.CRITIC: MovableEngine(self.engine)}, evictable_states(Part.CRITIC, self.engine.config.plugin)
+            {Part.CRITIC: MovableEngine(self.engine)},
+            evictable_states(Part.CRITIC, self.engine.config.plugin),
+            MemoryMeter(self.device),
         )
 
     def dispatch_info(self, mesh_name: str) -> DispatchInfo:
@@ -82,6 +85,11 @@ class CriticWorker(Worker):
         """Write the value function as a Hugging Face checkpoint."""
         with self.phases.during(Phase.CHECKPOINT):
             self.engine.export_hf(Path(directory))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def memory_metrics(self) -> dict[str, Metric]:
+        """What the phases since the last call held in memory; see ``rl_core.workers.memory``."""
+        return memory_metrics("critic", self.phases)
 
     def close(self) -> None:
         """Give everything back."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from rl_dataproto import pad_jagged
 
+from rl_core.algorithms.aggregation import token_mean
 from rl_core.algorithms.inputs import PolicyLossInputs, PolicyLossOutputs, TokenMetric, ValueLossInputs
 from rl_core.algorithms.kl import KLEstimator, kl_penalty, straight_through
 from rl_core.algorithms.token_metrics import metric_share
@@ -114,6 +115,24 @@ class ValueLoss:
         loss = self._aggregation(result.token_loss, mask, self._totals, None)
         metrics = {"critic/vf_loss": _share(loss)}
         return loss, metrics | _token_metrics("critic", result.metrics, mask, self._totals)
+
+
+class SFTLoss:
+    """Negative log-likelihood of one micro-batch: the mean over every learned token of the whole batch.
+
+    loss = -(1 / num_tokens) * sum over learned tokens of log p(token | what stands before it)
+    """
+
+    outputs = frozenset({"log_probs"})
+
+    def __init__(self, totals: LossTotals) -> None:
+        """Store the totals of the whole batch."""
+        self._totals = totals
+
+    def __call__(self, outputs: TokenOutputs, micro_batch: DataProto) -> tuple[Tensor, Mapping[str, Metric]]:
+        """See ``LossFunction``."""
+        log_prob = _present(outputs.log_probs, "log_probs")
+        return token_mean(-log_prob, outputs.response_mask, self._totals), {}
 
 
 def kl_estimator(name: str, registry: Registry) -> KLEstimator:

@@ -27,6 +27,9 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Protocol
 
+from rl_core.errors import RlError
+from rl_core.workers.memory import MemoryMeter
+
 
 class Part(StrEnum):
     """A holder of device memory."""
@@ -92,16 +95,21 @@ class Movable(Protocol):
 class PhaseTable:
     """Moves the parts of one worker between phases. Knows only the parts that live on this worker."""
 
-    def __init__(self, parts: Mapping[Part, Movable], evictable: Collection[State]) -> None:
+    def __init__(
+        self, parts: Mapping[Part, Movable], evictable: Collection[State], meter: MemoryMeter | None = None
+    ) -> None:
         """Store the table's movable columns.
 
         Args:
             parts: the movable parts of this worker.
             evictable: states that must leave when a phase does not need them; all others stay where they are.
+            meter: measures each phase; None measures nothing.
         """
         self._parts = dict(parts)
         self._evictable = frozenset(evictable)
+        self.meter = meter
         self._phase: Phase | None = None
+        self._memory: dict[str, int] = {}
 
     @property
     def phase(self) -> Phase | None:
@@ -115,7 +123,10 @@ class PhaseTable:
     def enter(self, phase: str) -> None:
         """Evict what ``phase`` does not need, then load what it needs: never the other way round."""
         needed = NEEDS[Phase(phase)]
+        self._measure()
         self._evict(self._evictable - needed)
+        if self.meter is not None:
+            self.meter.restart()
         for part, movable in self._parts.items():
             missing = {state for owner, state in needed if owner is part} - movable.resident()
             if missing:
@@ -124,6 +135,7 @@ class PhaseTable:
 
     def leave(self, phase: str) -> None:
         """Evict what may not stay after ``phase``, so that another process on the device finds the room."""
+        self._measure()
         self._evict(self._evictable & NEEDS[Phase(phase)])
         self._phase = None
 
@@ -132,14 +144,31 @@ class PhaseTable:
         self._evict(self._evictable)
         self._phase = None
 
+    def take_memory(self) -> dict[str, int]:
+        """Phase -> bytes that it held at most since the last call, see ``MemoryMeter``; forgets them."""
+        taken, self._memory = self._memory, {}
+        return taken
+
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """``enter`` before and ``leave`` after a block."""
+        """``enter`` before and ``leave`` after a block.
+
+        Raises:
+            RlError: the worker is generating; evicting the generator would cut its responses off without a word.
+        """
+        if self._phase is Phase.GENERATE:
+            msg = f"{phase} was asked for while responses are generated; end that first (abort_rollouts)"
+            raise RlError(msg)
         self.enter(phase)
         try:
             yield
         finally:
             self.leave(phase)
+
+    def _measure(self) -> None:
+        """Put down what the phase that ends held, before anything of it leaves."""
+        if self.meter is not None and self._phase is not None:
+            self._memory[self._phase.value] = max(self._memory.get(self._phase.value, 0), self.meter.read())
 
     def _evict(self, states: Collection[State]) -> None:
         for part, movable in self._parts.items():

@@ -11,11 +11,13 @@ from rl_core.plugins import get_registry
 from rl_core.single_controller.base import Dispatch, DispatchInfo, Worker, WorkerContext, register
 from rl_core.single_controller.base.mesh import make_nd_compute_dataproto_dispatch_fn
 from rl_core.workers.build import build_reward_model, evictable_states
+from rl_core.workers.memory import MemoryMeter, memory_metrics
 from rl_core.workers.movable import MovableEngine
 from rl_core.workers.phases import Part, Phase, PhaseTable
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
+    from rl_core.metrics import Metric
 
 
 class RewardModelWorker(Worker):
@@ -28,6 +30,7 @@ class RewardModelWorker(Worker):
         self.phases = PhaseTable(
             {Part.REWARD_MODEL: MovableEngine(self.engine)},
             evictable_states(Part.REWARD_MODEL, self.engine.config.plugin),
+            MemoryMeter(self.device),
         )
 
     def dispatch_info(self, mesh_name: str) -> DispatchInfo:
@@ -53,6 +56,11 @@ class RewardModelWorker(Worker):
             row[-1:] = values[-1:]
             scores.append(row)
         return DataProto.from_dict(tensors={"rm_scores": jagged_from_rows(scores)})
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def memory_metrics(self) -> dict[str, Metric]:
+        """What the phases since the last call held in memory; see ``rl_core.workers.memory``."""
+        return memory_metrics("reward_model", self.phases)
 
     def close(self) -> None:
         """Give everything back."""

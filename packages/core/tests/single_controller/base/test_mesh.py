@@ -12,6 +12,7 @@ from rl_core.single_controller.base.mesh import (
     collecting_ranks,
     make_mini_batch_dispatch_fn,
     make_nd_compute_dataproto_dispatch_fn,
+    make_nd_gather_dataproto_dispatch_fn,
 )
 from rl_dataproto import DataProto
 
@@ -211,3 +212,13 @@ def test_an_update_wants_a_plan(make_scope):
     planned = batch(*range(5), **{PLAN_KEY: PLAN})
     with pytest.raises(TypeError, match="rows of one batch; join the second one"):
         UPDATE.dispatch_fn(scope, planned, planned)
+
+
+def test_gathering_gives_everybody_the_same_arguments_and_joins_what_answering_ranks_return(make_scope):
+    gather = make_nd_gather_dataproto_dispatch_fn("train")
+    scope = make_scope(DP2_TP2)
+    calls = gather.dispatch_fn(scope, 0.5, wait=True)
+    assert [(call.args, call.kwargs, call.answers) for call in calls] == [
+        ((0.5,), {"wait": True}, collects) for _, _, collects in DP2_TP2
+    ]
+    assert rows_of(gather.collect_fn(scope, [batch(0), None, batch(1, 2), None])) == [0, 1, 2]

@@ -47,6 +47,8 @@ if rank in (0, 2):
     seen["pair"] = [pair.rank, pair.world_size, pair.all_gather_object(rank), pair.broadcast_object(rank, source=0)]
     again = world.subgroup([2, 0])
     seen["again"] = again.all_gather_object(-rank)
+alone = world.subgroup([rank])
+seen["alone"] = [alone.rank, alone.world_size, alone.all_gather_object(rank)]
 seen["stranger"] = error_of(lambda: world.subgroup([r for r in range(3) if r != rank]))
 seen["after_subgroups"] = world.all_gather_object(rank)
 
@@ -124,6 +126,7 @@ def test_a_subgroup_is_made_by_its_members_in_their_order(seen):
     assert seen[0]["again"] == seen[2]["again"] == [-2, 0]
     assert {report["stranger"]["type"] for report in seen} == {"ShapeError"}
     assert [report["after_subgroups"] for report in seen] == [[0, 1, 2]] * 3
+    assert [report["alone"] for report in seen] == [[0, 1, [rank]] for rank in range(3)]
 
 
 def test_who_does_not_come_is_named_in_time(seen):

@@ -12,7 +12,7 @@ from rl_core.trainer.ppo.reward import (
     attach_rewards,
     check_data_sources,
     load_reward_function,
-    model_rewards,
+    scored_rows,
 )
 from rl_dataproto import DataProto, jagged_from_rows
 
@@ -137,7 +137,7 @@ def test_all_missing_stops_the_run_whatever_the_limit():
 
 def test_the_reward_models_score_is_that_of_the_last_token():
     scored = DataProto.from_dict(tensors={"rm_scores": jagged([[0.0, 0.5], [0.25]], torch.float32)})
-    assert [result.score for result in model_rewards(scored)] == [0.5, 0.25]
+    assert [result.score for result in scored_rows(scored)] == [0.5, 0.25]
 
 
 def test_attach_puts_the_score_on_the_last_token_and_drops_missing_rows():

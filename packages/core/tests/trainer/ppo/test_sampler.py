@@ -6,7 +6,7 @@ import torch
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.contracts.sampler import GroupStatus
 from rl_core.data.loader import PromptLoader
-from rl_core.errors import MissingRolloutError, ShapeError
+from rl_core.errors import CheckpointError, MissingRolloutError, ShapeError
 from rl_core.metrics import Metric
 from rl_core.trainer.ppo.sampler import SyncSampler, extras_as_columns, make_prompts
 from rl_core.trainer.ppo.step import METRICS_KEY
@@ -137,3 +137,24 @@ def test_sampling_parameters_come_from_the_configuration():
         temperature=0.7, top_p=0.9, top_k=8, max_tokens=6, min_tokens=1, stop=(".",), stop_token_ids=(9,)
     )
     assert seen["deadline_s"] == 9.0
+
+
+def test_failures_are_counted_by_kind_and_name_their_prompt(caplog):
+    def generate(prompts):
+        outputs = answer(failed={"0000000-000000-1", "0000000-000001-0"})(prompts)
+        errors = outputs.non_tensor_batch["rollout_error"]
+        kinds = [None if error is None else ("lost", "malformed")[row > 1] for row, error in enumerate(errors)]
+        outputs.non_tensor_batch["rollout_failure"] = object_array(kinds)
+        return outputs
+
+    batch = sampler(generate).next()
+    metrics = batch.meta_info[METRICS_KEY]
+    assert [metrics[f"rollout/{name}"].value for name in ("failed", "lost", "errors", "malformed")] == [2, 1, 0, 1]
+    assert "rollout_failure" not in batch.non_tensor_batch
+    assert "prompt 0000000-000000: 1 of 2 responses are missing (lost: lost)" in caplog.text
+
+
+def test_prompts_in_flight_of_another_schedule_are_not_lost_silently():
+    state = sampler(answer()).state_dict() | {"in_flight": [[0, 1]]}
+    with pytest.raises(CheckpointError, match=r"1 prompts in flight.*trainer\.v1\.trainer_mode"):
+        sampler(answer()).load_state_dict(state)

@@ -18,6 +18,10 @@ def test_expected_best_equals_the_mean_over_all_subsets():
         assert expected_best(scores, k) == (pytest.approx(np.mean(best)), pytest.approx(np.std(best)))
 
 
+def test_expected_best_of_thousands():
+    assert expected_best([1.0] + [0.0] * 4095, 2048)[0] == pytest.approx(0.5)
+
+
 def answers(source, uid, *scores, **extra):
     return [
         ValidationAnswer(source, uid, score, {key: values[i] for key, values in extra.items()})

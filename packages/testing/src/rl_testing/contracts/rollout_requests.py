@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace as with_fields
 from typing import Any
 
 import pytest
@@ -175,6 +176,43 @@ class RolloutRequestsContract(RolloutSuite):
         # Which of the two got further is a matter of when each was admitted; what they drew is not.
         common = min(len(spared.token_ids), len(doomed.token_ids))
         assert spared.token_ids[:common] == doomed.token_ids[:common]
+
+    def test_a_cut_response_goes_on_as_if_it_had_not_been(
+        self, replica: Replica, serve_with_eos: Callable[[int], Replica]
+    ) -> None:
+        """A request with ``response_ids`` draws what the whole one draws behind them, and ends where it ends.
+
+        If this fails: draws count from the cut instead of from the start of the response, the beginning is no part of the
+        context or comes back a second time, or ``max_tokens``, ``min_tokens`` or a stop string do not see it.
+        """
+        asked, tokens, position = self.prefix_of(replica)
+        whole = replica.output(asked)
+        for cut in (1, position, len(tokens) - 1):
+            rest = replica.output(with_fields(asked, response_ids=tokens[:cut]))
+            assert rest.token_ids == tokens[cut:]
+            assert sum(count for _, count in rest.versions) == len(tokens) - cut
+            assert {len(values) for values in rest.extras.values()} <= {len(tokens) - cut}
+            if whole.log_probs is not None and rest.log_probs is not None:
+                assert list(rest.log_probs) == pytest.approx(
+                    list(whole.log_probs[cut:]), rel=0, abs=2 * self.log_prob_tolerance
+                )
+        resumed = with_fields(with_sampling(asked, ignore_eos=False), response_ids=tokens[:position])
+        text = replica.policy.decode(tokens[position - 1 : position + 1])
+        for stopping in (with_sampling(resumed, stop=(text,)), with_sampling(resumed, max_tokens=position + 1)):
+            assert replica.output(stopping).token_ids == tokens[position : position + 1]
+        held_back = with_sampling(resumed, min_tokens=position + 1)
+        assert serve_with_eos(tokens[position]).output(held_back).token_ids == tokens[position : position + 1]
+
+    def test_a_response_that_is_full_cannot_go_on(self, replica: Replica) -> None:
+        """``response_ids`` as long as ``max_tokens`` are refused with an expected error.
+
+        If this fails: the response grows beyond its budget by a token, or the caller waits for one that never comes.
+        """
+        token = self.prompts[0][0]
+        full = with_fields(ask(self.prompts[0], max_tokens=3), response_ids=(token,) * 3)
+        (outcome,) = replica.generate(full)
+        assert isinstance(outcome, RlError)
+        assert not isinstance(outcome, WeightSyncError)
 
     def assert_partial(self, output: RolloutOutput) -> None:
         """Some tokens, whole in themselves, and the reason."""

@@ -20,9 +20,9 @@ class InFlight:
     Attributes:
         request: what was asked.
         future: the caller waits for it.
-        tokens: response so far.
-        log_probs: one for each token; stays empty in an engine that has none.
-        versions: policy version of each token.
+        tokens: response so far, what the request began with included.
+        log_probs: one for each token drawn here; stays empty in an engine that has none.
+        versions: policy version of each token drawn here.
         extras: lists, one entry for each token.
         state: what the engine remembers of the prefix.
     """
@@ -35,14 +35,18 @@ class InFlight:
     extras: dict[str, list[int]] = field(default_factory=dict)
     state: Any = None
 
+    def __post_init__(self) -> None:
+        self.tokens = [*self.request.response_ids, *self.tokens]
+
     def finish(self, reason: FinishReason) -> None:
         """Answer with what is there."""
         if self.future.done():
             return
+        drawn = self.tokens[len(self.request.response_ids) :]
         output = RolloutOutput(
             request_id=self.request.request_id,
-            token_ids=tuple(self.tokens),
-            log_probs=tuple(self.log_probs) if len(self.log_probs) == len(self.tokens) else None,
+            token_ids=tuple(drawn),
+            log_probs=tuple(self.log_probs) if len(self.log_probs) == len(drawn) else None,
             finish_reason=reason,
             versions=version_spans(self.versions),
             extras={name: np.array(values, dtype=np.int64) for name, values in self.extras.items()},

@@ -49,6 +49,7 @@ class SlicedRollout(RolloutEngine):
             ConfigError: the workers cannot be divided into replicas.
         """
         super().__init__(model, config, context)
+        self.has_log_probs = bool(config.calculate_log_probs)
         self._size = int(config.tensor_model_parallel_size)
         if context.world_size % self._size:
             msg = (

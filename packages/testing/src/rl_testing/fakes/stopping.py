@@ -38,7 +38,8 @@ class StopRules:
         Raises:
             RlError: says what is wrong with it.
         """
-        length, strangers = len(request.prompt_ids), sorted(set(request.prompt_ids) - set(range(self.vocab_size)))
+        given = (*request.prompt_ids, *request.response_ids)
+        length, strangers = len(request.prompt_ids), sorted(set(given) - set(range(self.vocab_size)))
         problem = None
         if length == 0:
             problem = "an empty prompt; give at least one token"
@@ -51,6 +52,11 @@ class StopRules:
             problem = f"token ids {strangers}; the model has ids 0 to {self.vocab_size - 1}"
         elif request.sampling.max_tokens < 1:
             problem = f"max_tokens {request.sampling.max_tokens}; ask for at least one token"
+        elif len(request.response_ids) >= request.sampling.max_tokens or len(given) >= self.max_model_len:
+            problem = (
+                f"{len(request.response_ids)} response tokens already; max_tokens {request.sampling.max_tokens} and "
+                f"rollout.max_model_len {self.max_model_len} leave no token to draw"
+            )
         if problem is not None:
             msg = f"request {request.request_id!r} has {problem}"
             raise RlError(msg)

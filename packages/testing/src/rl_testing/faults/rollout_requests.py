@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from rl_core.contracts.rollout import RolloutOutput, RolloutRequest, SamplingParams
+from rl_core.contracts.rollout import FinishReason, RolloutOutput, RolloutRequest, SamplingParams
 from rl_core.errors import RlError
 
 from rl_testing.fakes.sliced_rollout import SlicedRollout
+from rl_testing.fakes.stopping import StopRules
 from rl_testing.faults.fault import Fault
 
 
@@ -86,6 +88,51 @@ class ParametersOfTheFirst(ChangesRequests):
 
     def changed_sampling(self, sampling: SamplingParams) -> SamplingParams:
         return self.in_flight[0]
+
+
+class CutResponseForgotten(ChangesRequests):
+    """Begins every response anew."""
+
+    def changed(self, request: RolloutRequest) -> RolloutRequest:
+        return replace(request, response_ids=())
+
+
+class CutResponseIsPrompt(ChangesRequests):
+    """Takes the beginning of a response for the end of the prompt: same context, same budget, other positions."""
+
+    def changed(self, request: RolloutRequest) -> RolloutRequest:
+        prompt_ids = (*request.prompt_ids, *request.response_ids)
+        left = replace(request.sampling, max_tokens=request.sampling.max_tokens - len(request.response_ids))
+        return replace(request, prompt_ids=prompt_ids, response_ids=(), sampling=left)
+
+
+class StopsWithinTheRest(SlicedRollout):
+    """Looks for stop strings in what it draws itself."""
+
+    async def initialize(self) -> None:
+        await super().initialize()
+        rules = self.rules
+
+        def finish(request: RolloutRequest, tokens: Sequence[int]) -> FinishReason | None:
+            reason = rules.finish(request, tokens)
+            if reason == "stop" and request.sampling.stop and request.response_ids:
+                return rules.finish(replace(request, response_ids=()), tokens[len(request.response_ids) :])
+            return reason
+
+        patched = SimpleNamespace(
+            check=rules.check, forbidden=rules.forbidden, finish=finish, eos_token_ids=rules.eos_token_ids
+        )
+        self.rules = cast("StopRules", patched)
+
+
+class FullResponseGoesOn(SlicedRollout):
+    """Draws one token more for a response that is full."""
+
+    async def generate(self, request: RolloutRequest) -> RolloutOutput:
+        if len(request.response_ids) >= request.sampling.max_tokens:
+            more = replace(request.sampling, max_tokens=len(request.response_ids) + 1)
+            return await super().generate(replace(request, sampling=more))
+        return await super().generate(request)
 
 
 class EosDropped(SlicedRollout):
@@ -226,6 +273,30 @@ FAULTS = (
         "each token counts to the version that drew it",
         "test_a_response_over_two_versions_says_so",
         OneVersionForAll,
+    ),
+    rollout_fault(
+        "cut-response-forgotten",
+        "a cut response goes on behind what there is",
+        "test_a_cut_response_goes_on_as_if_it_had_not_been",
+        CutResponseForgotten,
+    ),
+    rollout_fault(
+        "cut-response-is-prompt",
+        "positions count from the start of the response",
+        "test_a_cut_response_goes_on_as_if_it_had_not_been",
+        CutResponseIsPrompt,
+    ),
+    rollout_fault(
+        "stops-within-the-rest",
+        "a stop string may begin before the cut",
+        "test_a_cut_response_goes_on_as_if_it_had_not_been",
+        StopsWithinTheRest,
+    ),
+    rollout_fault(
+        "full-response-goes-on",
+        "a full response is refused",
+        "test_a_response_that_is_full_cannot_go_on",
+        FullResponseGoesOn,
     ),
     rollout_fault(
         "abort-ignored",

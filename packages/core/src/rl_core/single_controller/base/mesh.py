@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 from rl_dataproto import DataProto, DataProtoFuture
 
 from rl_core.errors import WorkerError
@@ -33,6 +34,20 @@ def make_nd_compute_dataproto_dispatch_fn(mesh_name: str) -> DispatchMode:
     return DispatchMode(
         f"nd_compute_dataproto({mesh_name!r})",
         partial(_dispatch_batch, mesh_name),
+        partial(_collect_batch, mesh_name),
+        "proto",
+    )
+
+
+def make_nd_gather_dataproto_dispatch_fn(mesh_name: str) -> DispatchMode:
+    """Every worker gets the arguments as they are; concatenate what the collecting ranks of a mesh return.
+
+    Args:
+        mesh_name: what the workers' ``dispatch_info`` is asked for.
+    """
+    return DispatchMode(
+        f"nd_gather_dataproto({mesh_name!r})",
+        partial(_dispatch_whole, mesh_name),
         partial(_collect_batch, mesh_name),
         "proto",
     )
@@ -100,6 +115,11 @@ def _for_ranks(scope: CallScope, mesh_name: str, pieces: Sequence[Call]) -> list
     return [Call(pieces[info.dp_rank].args, pieces[info.dp_rank].kwargs, info.is_collect) for info in infos]
 
 
+def _dispatch_whole(mesh_name: str, scope: CallScope, *args: Any, **kwargs: Any) -> list[Call | None]:
+    size = len(collecting_ranks(scope, mesh_name))
+    return _for_ranks(scope, mesh_name, [Call(args, kwargs)] * size)
+
+
 def _dispatch_batch(mesh_name: str, scope: CallScope, *args: Any, **kwargs: Any) -> list[Call | None]:
     size = len(collecting_ranks(scope, mesh_name))
 
@@ -135,16 +155,20 @@ def _dispatch_plan(mesh_name: str, scope: CallScope, *args: Any, **kwargs: Any) 
     size = len(collecting_ranks(scope, mesh_name))
     parts = batch.meta_info[PLAN_KEY].split(size)
 
-    def split(value: DataProto | DataProtoFuture) -> Sequence[Any]:
-        return [_planned(value, rows, plan) for rows, plan in parts]
+    def split(value: Any) -> Sequence[Any]:
+        return _planned_parts(value, parts)
 
     return _for_ranks(scope, mesh_name, split_batches(scope, size, split, args, kwargs))
 
 
-def _planned(batch: Any, rows: Any, plan: Any) -> DataProto:
-    part: DataProto = batch.select_idxs(rows)
-    part.meta_info = {**part.meta_info, PLAN_KEY: plan}
-    return part
+def _planned_parts(batch: DataProto, parts: Sequence[tuple[Any, Any]]) -> list[DataProto]:
+    """The rows of every part with its plan: rows are copied once, for all parts together, and then cut."""
+    together = batch.select_idxs(np.concatenate([rows for rows, _ in parts]))
+    bounds = np.cumsum([0, *(len(rows) for rows, _ in parts)]).tolist()
+    pieces: list[DataProto] = together.cut(bounds)
+    for piece, (_, plan) in zip(pieces, parts, strict=True):
+        piece.meta_info = {**piece.meta_info, PLAN_KEY: plan}
+    return pieces
 
 
 def _collect_metrics(mesh_name: str, scope: CallScope, outputs: list[Any]) -> dict[str, Metric]:

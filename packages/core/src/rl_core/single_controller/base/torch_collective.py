@@ -18,10 +18,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rl_core.errors import DeadlineError, WorkerError
-from rl_core.single_controller.base.collective import check_source, check_subgroup
+from rl_core.single_controller.base.collective import SoloCollective, check_source, check_subgroup
 
 if TYPE_CHECKING:
     import torch
+
+    from rl_core.single_controller.base.collective import Collective
 
 _OPERATIONS = ("all_gather_object", "broadcast_object", "barrier")
 _LATE = ("timed out", "timeout")
@@ -94,10 +96,12 @@ class TorchCollective:
         """Wait until every member is here; see ``Collective``."""
         self._exchange("barrier", -1, b"", timeout_s)
 
-    def subgroup(self, ranks: Sequence[int]) -> TorchCollective:
-        """The collective of ``ranks``, called by exactly those; see ``Collective``."""
+    def subgroup(self, ranks: Sequence[int]) -> Collective:
+        """The collective of ``ranks``, called by exactly those; see ``Collective``. A member alone needs no transport."""
         members = tuple(ranks)
         check_subgroup(members, self.rank, self.world_size)
+        if len(members) == 1:
+            return SoloCollective()
         number = self._num_subgroups.get(members, 0)
         self._num_subgroups[members] = number + 1
         name = f"{self.name}/{'-'.join(map(str, members))}#{number}"

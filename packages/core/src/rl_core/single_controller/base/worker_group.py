@@ -10,6 +10,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from rl_dataproto import DataProtoFuture
@@ -27,7 +28,11 @@ DEFAULT_DEADLINE_S = 3600.0
 
 
 class WorkerGroup(ABC):
-    """Workers of one class; its registered methods are methods of the group."""
+    """Workers of one class; its registered methods are methods of the group.
+
+    ``group.method(...)`` waits for the result as ``register`` says; ``group.method.start(...)`` never does and returns what a
+    method that does not block returns.
+    """
 
     def __init__(self, worker_cls: type, world_size: int, *, name: str, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
         """Bind the methods of ``worker_cls``.
@@ -157,6 +162,11 @@ class WorkerGroup(ABC):
         def method(*args: Any, **kwargs: Any) -> Any:
             return self._execute(role, remote_name, mode, spec, args, kwargs)
 
+        @functools.wraps(original)
+        def start(*args: Any, **kwargs: Any) -> Any:
+            return self._execute(role, remote_name, mode, replace(spec, blocking=False), args, kwargs)
+
+        method.start = start  # type: ignore[attr-defined]
         signature = inspect.signature(original)
         _self, *parameters = signature.parameters.values()
         method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +28,21 @@ def dump_rollouts(
     """
     target = Path(folder).expanduser() / f"{step}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        for record in rollout_records(step, batch, results, tokenizer):
-            file.write(to_json(record) + "\n")
-    partial.replace(target)
+    write_json_lines(target, rollout_records(step, batch, results, tokenizer))
     return target
 
 
+def write_json_lines(target: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write one line a record, the file whole or not at all."""
+    partial = target.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(to_json(record) + "\n")
+    partial.replace(target)
+
+
 def rollout_records(
-    step: int, batch: DataProto, results: Sequence[RewardResult], tokenizer: Any
+    step: int | None, batch: DataProto, results: Sequence[RewardResult], tokenizer: Any
 ) -> list[dict[str, Any]]:
     """One record a row: ``input``, ``output``, ``gts``, ``score`` (null if missing), ``step``, ``uid``, and the extras."""
     columns = batch.non_tensor_batch

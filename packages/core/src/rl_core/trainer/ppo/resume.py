@@ -75,6 +75,7 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
         store.require_none_after(found.step if found else 0)
     if found is None:
         trainer.trackers.start()
+        trainer.samples.start()
         return
     require_identity(found, _identity(trainer))
     state = found.trainer_state()
@@ -86,6 +87,7 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
         trainer.critic_wg.load_checkpoint(str(found.path / "critic"))
     trainer.global_step = state["global_step"]
     trainer.trackers.resume(trainer.global_step)
+    trainer.samples.resume(trainer.global_step)
 
 
 def _identity(trainer: PPOTrainer) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +26,7 @@ from rl_core.metrics import Metric
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
+    from rl_core.data.prompts import PromptDataset
     from rl_core.plugins import Registry
 
 RewardCallable = Callable[..., Any]
@@ -95,7 +96,18 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def model_rewards(scored: DataProto) -> list[RewardResult]:
+def score_rows(batch: DataProto, manager: RewardManager, reward_model_wg: Any = None) -> list[RewardResult]:
+    """The reward of each row.
+
+    Args:
+        batch: responses with the columns of their prompts.
+        manager: asked where there is no reward model.
+        reward_model_wg: worker group of the reward model.
+    """
+    return manager.collect(batch) if reward_model_wg is None else scored_rows(reward_model_wg.compute_rm_score(batch))
+
+
+def scored_rows(scored: DataProto) -> list[RewardResult]:
     """The reward model's scores, jagged ``rm_scores`` with each sequence's score on its last token."""
     return [parse_reward(float(row[-1])) for row in scored.batch["rm_scores"].unbind()]
 
@@ -213,6 +225,17 @@ def reward_manager(config: PPOTrainerConfig, tokenizer: Any, registry: Registry)
         "Callable[..., RewardManager]", registry.load("reward_manager", config.reward_model.reward_manager)
     )
     return manager_class(load_reward_function(config, registry), tokenizer, config)
+
+
+def check_rewards_exist(config: PPOTrainerConfig, datasets: Iterable[PromptDataset], registry: Registry) -> None:
+    """Where rows choose their reward, each of them must find one; see ``check_data_sources``.
+
+    Raises:
+        ConfigError: a data source has none.
+    """
+    if config.custom_reward_function.path is None and not config.reward_model.enable:
+        for dataset in datasets:
+            check_data_sources(dataset.data_sources(), registry)
 
 
 def check_data_sources(sources: Mapping[str, int], registry: Registry) -> None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from rl_dataproto import DataProto, jagged_from_rows, lengths
 
 from rl_core.contracts.rollout import SamplingParams
-from rl_core.contracts.sampler import GroupStatus, PromptGroup, Sampler
+from rl_core.contracts.sampler import GroupStatus, PromptGroup, RolloutWorkers, Sampler
 from rl_core.data.prompts import PASSED_ON
-from rl_core.errors import MissingRolloutError, ShapeError
+from rl_core.errors import CheckpointError, ShapeError
 from rl_core.metrics import Metric, merge_metrics
+from rl_core.trainer.ppo.sampler_failures import failure_metrics, report_failures, require_rollouts, settle_group
 from rl_core.trainer.ppo.seeding import group_uid, request_seed
-from rl_core.workers.generation import DEADLINE_KEY, EXTRAS_KEY, SAMPLING_KEY
+from rl_core.trainer.ppo.step import METRICS_KEY
+from rl_core.workers.generation import DEADLINE_KEY, ERROR_KEY, EXTRAS_KEY, FAILURE_KEY, SAMPLING_KEY
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
     from rl_core.data.loader import PromptLoader
 
-from rl_core.trainer.ppo.step import METRICS_KEY
+IN_FLIGHT_KEY = "in_flight"
+"""Key of a sampler's state: (draw, row) of every prompt that was drawn and not yet handed to the loop."""
 
 
 class SyncSampler(Sampler):
@@ -43,57 +46,40 @@ class SyncSampler(Sampler):
         self._step = 0
         self.groups: list[PromptGroup] = []
 
+    @classmethod
+    def from_workers(cls, config: PPOTrainerConfig, loader: PromptLoader, workers: RolloutWorkers) -> Self:
+        """See ``Sampler``."""
+        return cls(config, loader, workers.generate_sequences)
+
     def next(self) -> DataProto:
         """See ``Sampler``."""
-        items = self._loader.next()
-        prompts = make_prompts(
-            items,
-            step=self._step,
-            seed=self._config.trainer.seed,
-            num_samples=self._config.actor_rollout_ref.rollout.n,
-            sampling=training_sampling(self._config),
-            deadline_s=self._config.trainer.rollout_deadline_s,
-        )
+        prompts = training_prompts(self._config, self._loader.next(), self._step)
         self._step += 1
-        self.groups = [PromptGroup(uid=uid, size=0) for uid in dict.fromkeys(prompts.non_tensor_batch["uid"])]
+        self.groups = prompt_groups(prompts)
         for group in self.groups:
-            group.size = int((prompts.non_tensor_batch["uid"] == group.uid).sum())
             group.status = GroupStatus.RUNNING
         outputs = self._generate(prompts)
         return self._finished(prompts, outputs)
 
     def _finished(self, prompts: DataProto, outputs: DataProto) -> DataProto:
-        metrics = merge_metrics(_reports(outputs.meta_info.pop(METRICS_KEY, {})))
-        errors = outputs.non_tensor_batch["rollout_error"]
+        metrics = merge_metrics(reports_of(outputs))
+        errors = outputs.non_tensor_batch[ERROR_KEY]
+        # A generator of one's own may not say of which kind its errors are.
+        kinds = outputs.non_tensor_batch.pop(FAILURE_KEY, [None] * len(errors))
+        failures: dict[str, list[tuple[str, str | None]]] = {group.uid: [] for group in self.groups}
+        for uid, error, kind in zip(prompts.non_tensor_batch["uid"], errors, kinds, strict=True):
+            if error is not None:
+                failures[uid].append((error, kind))
         for group in self.groups:
-            mine = [
-                error for uid, error in zip(prompts.non_tensor_batch["uid"], errors, strict=True) if uid == group.uid
-            ]
-            group.errors = tuple(error for error in mine if error is not None)
-            group.num_failed = len(group.errors)
-            group.status = GroupStatus.FAILED if group.num_failed == group.size else GroupStatus.FINISHED
+            settle_group(group, failures[group.uid])
+        report_failures(self.groups)
         kept = np.array([row for row, error in enumerate(errors) if error is None], dtype=np.int64)
-        self._check_failures(len(errors) - len(kept), len(errors))
+        require_rollouts(self._config, self.groups)
         for key in (SAMPLING_KEY, DEADLINE_KEY):
             prompts.meta_info.pop(key)
         batch = prompts.select_idxs(kept).union(extras_as_columns(outputs.select_idxs(kept)))
-        metrics |= {
-            "rollout/failed": Metric(len(errors) - len(kept), "sum"),
-            "rollout/failed_groups": Metric(sum(group.status is GroupStatus.FAILED for group in self.groups), "sum"),
-        }
-        batch.meta_info[METRICS_KEY] = metrics
+        batch.meta_info[METRICS_KEY] = metrics | failure_metrics(self.groups)
         return batch
-
-    def _check_failures(self, num_failed: int, num_rows: int) -> None:
-        limit = self._config.trainer.max_failed_rollout_fraction
-        if num_failed <= limit * num_rows and num_failed < num_rows:
-            return
-        reasons = [f"{group.uid}: {error}" for group in self.groups for error in group.errors]
-        msg = (
-            f"{num_failed} of {num_rows} rollouts failed (trainer.max_failed_rollout_fraction is {limit}). "
-            f"First reasons: {'; '.join(reasons[:3])}"
-        )
-        raise MissingRolloutError(msg)
 
     def state_dict(self) -> dict[str, Any]:
         """See ``Stateful``."""
@@ -101,8 +87,34 @@ class SyncSampler(Sampler):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See ``Stateful``."""
+        if state.get(IN_FLIGHT_KEY):
+            msg = (
+                f"the checkpoint has {len(state[IN_FLIGHT_KEY])} prompts in flight, which the synchronous schedule would "
+                "lose; resume with the trainer.v1.trainer_mode that wrote it"
+            )
+            raise CheckpointError(msg)
         self._step = state["step"]
         self._loader.load_state_dict(state["loader"])
+
+
+def training_prompts(config: PPOTrainerConfig, items: Sequence[Mapping[str, Any]], step: int) -> DataProto:
+    """``make_prompts`` of a training batch that was the ``step``-th to be drawn."""
+    return make_prompts(
+        items,
+        step=step,
+        seed=config.trainer.seed,
+        num_samples=config.actor_rollout_ref.rollout.n,
+        sampling=training_sampling(config),
+        deadline_s=config.trainer.rollout_deadline_s,
+    )
+
+
+def prompt_groups(prompts: DataProto) -> list[PromptGroup]:
+    """The groups of a batch of ``make_prompts``, pending, in its order."""
+    sizes: dict[str, int] = {}
+    for uid in prompts.non_tensor_batch["uid"]:
+        sizes[uid] = sizes.get(uid, 0) + 1
+    return [PromptGroup(uid=uid, size=size, deadline_s=prompts.meta_info[DEADLINE_KEY]) for uid, size in sizes.items()]
 
 
 def extras_as_columns(outputs: DataProto) -> DataProto:
@@ -190,6 +202,7 @@ def _objects(values: Sequence[Any]) -> np.ndarray:
     return column
 
 
-def _reports(metrics: Mapping[str, Sequence[Metric]]) -> list[dict[str, Metric]]:
-    """Metrics of several workers as ``DataProto.concat`` joins them: a list for each name."""
+def reports_of(outputs: DataProto) -> list[dict[str, Metric]]:
+    """What workers reported with ``outputs``, taken out of it; ``DataProto.concat`` makes a list for each name."""
+    metrics = outputs.meta_info.pop(METRICS_KEY, {})
     return [{name: metric} for name, reported in metrics.items() for metric in reported]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rl_core.metrics import Metric, metric_values
+from rl_core.metrics import Metric, merge_metrics, metric_values
 from rl_core.single_controller.base.progress import progress
 from rl_core.trainer.ppo.metrics import batch_metrics, num_tokens
 
 if TYPE_CHECKING:
-    from rl_dataproto import DataProto
+    from rl_dataproto import DataProto, DataProtoFuture
 
     from rl_core.plugins import Registry
+    from rl_core.trainer.ppo.trainer import PPOTrainer
 
 METRICS_KEY = "metrics"
 """``meta_info`` key under which a stage hands its metrics to the loop."""
@@ -32,13 +33,19 @@ class StepLog:
 
     @contextmanager
     def timer(self, name: str) -> Iterator[None]:
-        """Wall time of a block, under ``timing_s/<name>``; a failure inside names step and block."""
+        """Wall time of a block, under ``timing_s/<name>``, added up; a failure inside names step and block."""
         started = time.perf_counter()
         try:
             with progress(step=self._step, phase=name):
                 yield
         finally:
-            self._values[f"timing_s/{name}"] = time.perf_counter() - started
+            spent = self._values.get(f"timing_s/{name}", 0.0)
+            self._values[f"timing_s/{name}"] = spent + time.perf_counter() - started
+
+    def start(self, name: str, method: Any, batch: DataProto) -> Stage:
+        """Begin ``method(batch)`` of a worker group; its time goes under ``timing_s/<name>``, of the wait too."""
+        with self.timer(name):
+            return Stage(self, name, method.start(batch))
 
     def add(self, values: Mapping[str, float]) -> None:
         """Record plain numbers."""
@@ -53,9 +60,12 @@ class StepLog:
         self.merge(batch.meta_info.pop(METRICS_KEY, {}))
 
     def finish(self, batch: DataProto, max_response_length: int) -> dict[str, float]:
-        """All numbers of the step; observers get them too."""
-        tokens = num_tokens(batch)
+        """``close`` with the numbers that the controller computes from the batch."""
         self.add(batch_metrics(batch, max_response_length))
+        return self.close(num_tokens(batch))
+
+    def close(self, tokens: int) -> dict[str, float]:
+        """All numbers of the step, of which ``tokens`` went through the model; observers get them too."""
         self.add(
             {
                 "training/global_step": self._step,
@@ -66,3 +76,27 @@ class StepLog:
         )
         self._registry.hook.rl_step_finished(step=self._step, metrics=dict(self._values))
         return dict(self._values)
+
+
+class Stage:
+    """A batch that workers compute while the loop goes on."""
+
+    def __init__(self, log: StepLog, name: str, future: DataProtoFuture) -> None:
+        """Made by ``StepLog.start``."""
+        self._log = log
+        self._name = name
+        self._future = future
+
+    def result(self) -> DataProto:
+        """Wait for it."""
+        with self._log.timer(self._name):
+            result: DataProto = self._future.get()
+            return result
+
+
+def memory_metrics(trainer: PPOTrainer) -> dict[str, Metric]:
+    """Memory of each phase of the step in each role, the largest over its workers; see ``rl_core.workers.memory``."""
+    groups: list[Any] = [trainer.actor_rollout_wg, trainer.ref_policy_wg, trainer.critic_wg, trainer.reward_model_wg]
+    # The actor's worker may play the reference too.
+    distinct = {id(group): group for group in groups if group is not None}.values()
+    return merge_metrics([report for group in distinct for report in group.memory_metrics()])

@@ -11,19 +11,19 @@ from rl_core.config.schedule import step_schedule
 from rl_core.contracts.mini_batch import PLAN_KEY
 from rl_core.data.loader import PromptLoader
 from rl_core.data.prompts import PromptDataset
+from rl_core.trainer.placement import start_workers
 from rl_core.trainer.ppo.advantage import compute_advantage
 from rl_core.trainer.ppo.dumps import dump_rollouts, rollout_records
 from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
 from rl_core.trainer.ppo.resume import checkpoint_state, load_checkpoint, save_checkpoint
-from rl_core.trainer.ppo.reward import attach_rewards, check_data_sources, model_rewards, reward_manager
-from rl_core.trainer.ppo.step import StepLog
+from rl_core.trainer.ppo.reward import attach_rewards, check_rewards_exist, reward_manager, score_rows, scored_rows
+from rl_core.trainer.ppo.samples import SampleFile
+from rl_core.trainer.ppo.step import StepLog, memory_metrics
 from rl_core.trainer.ppo.validation import Validator
 from rl_core.trainer.trackers import Trackers
-from rl_core.workers.actor_rollout_ref import ActorRolloutRefWorker
-from rl_core.workers.critic import CriticWorker
-from rl_core.workers.reward_model import RewardModelWorker
+from rl_core.workers.roles import Role
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto
@@ -74,36 +74,30 @@ class PPOTrainer:
         self.val_dataset = (
             PromptDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
         )
-        if config.custom_reward_function.path is None and not config.reward_model.enable:
-            for prompts in filter(None, (dataset, self.val_dataset)):
-                check_data_sources(prompts.data_sources(), registry)
+        check_rewards_exist(config, filter(None, (dataset, self.val_dataset)), registry)
         self.reward_manager = reward_manager(config, tokenizer, registry)
         self.trackers = Trackers.from_config(config, registry)
+        self.samples = SampleFile(config.trainer, tokenizer, self.total_steps)
         self.global_step = 0
         self.step_start: dict[str, Any] | None = None
 
     def init_workers(self) -> None:
         """Start one worker group for each role, load the models, and go on from a checkpoint if there is one."""
-        # A group's methods are bound when it is built, so they are typed by the worker classes, not by the group.
-        group: Any = self.runtime.worker_group
-        self.actor_rollout_wg = group(
-            "actor_rollout_ref",
-            ActorRolloutRefWorker,
-            self.config,
-            with_reference=self.use_reference,
-            total_training_steps=self.total_steps,
-        )
-        self.actor_rollout_wg.init_model()
-        self.ref_policy_wg = self.actor_rollout_wg
-        if self.use_critic:
-            self.critic_wg = group("critic", CriticWorker, self.config, total_training_steps=self.total_steps)
-            self.critic_wg.init_model()
-        if self.config.reward_model.enable:
-            self.reward_model_wg = group("reward_model", RewardModelWorker, self.config)
-            self.reward_model_wg.init_model()
+        wanted = {
+            Role.ActorRolloutRef: True,
+            Role.RefPolicy: self.use_reference,
+            Role.Critic: self.use_critic,
+            Role.RewardModel: self.config.reward_model.enable,
+        }
+        roles = [role for role, is_wanted in wanted.items() if is_wanted]
+        groups = start_workers(self.runtime, self.config, roles, total_training_steps=self.total_steps)
+        self.actor_rollout_wg = groups[Role.ActorRolloutRef]
+        self.ref_policy_wg: Any = groups.get(Role.RefPolicy)
+        self.critic_wg: Any = groups.get(Role.Critic)
+        self.reward_model_wg: Any = groups.get(Role.RewardModel)
         generate = self.actor_rollout_wg.generate_sequences
         sampler_class = cast("Any", self.registry.load("sampler", self.config.trainer.v1.trainer_mode))
-        self.sampler: Sampler = sampler_class(self.config, self.loader, generate)
+        self.sampler: Sampler = sampler_class.from_workers(self.config, self.loader, self.actor_rollout_wg)
         self.validator = Validator(self.config, self.val_dataset, generate, self.score) if self.val_dataset else None
         load_checkpoint(self)
         self.first_step = self.global_step + 1
@@ -126,18 +120,18 @@ class PPOTrainer:
                 log.take(batch)
                 self.reward_manager.submit(batch)  # a manager with processes of its own scores during the lines below
 
-                with log.timer("old_log_prob"):
-                    batch = batch.union(self.actor_rollout_wg.compute_log_prob(batch))
+                # Roles with devices of their own compute at the same time, those that share devices one after another.
+                stages = [log.start("old_log_prob", self.actor_rollout_wg.compute_log_prob, batch)]
+                if self.use_reference:
+                    stages.append(log.start("ref", self.ref_policy_wg.compute_ref_log_prob, batch))
+                if self.use_critic:
+                    stages.append(log.start("values", self.critic_wg.compute_values, batch))
+                if self.reward_model_wg:
+                    stages.append(log.start("reward", self.reward_model_wg.compute_rm_score, batch))
+                for stage in stages:
+                    batch = batch.union(stage.result())
                 is_first = self.global_step == self.first_step
                 log.add(check_parity(batch, config.trainer.parity, self.global_step, is_first=is_first))
-
-                if self.use_reference:
-                    with log.timer("ref"):
-                        batch = batch.union(self.ref_policy_wg.compute_ref_log_prob(batch))
-
-                if self.use_critic:
-                    with log.timer("values"):
-                        batch = batch.union(self.critic_wg.compute_values(batch))
 
                 with log.timer("reward"):
                     batch = self._rewarded(batch, log)
@@ -159,6 +153,7 @@ class PPOTrainer:
                 if self.validator and self.schedule.validates_after(self.global_step):
                     with log.timer("testing"):
                         log.add(self.validate())
+            log.merge(memory_metrics(self))
             self.trackers.log(self.global_step, log.finish(batch, config.data.max_response_length))
             # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
             save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}
@@ -169,6 +164,7 @@ class PPOTrainer:
             return {}
         metrics, batch, results = self.validator.run()
         trainer = self.config.trainer
+        self.samples.validated(self.global_step, batch, results)
         if trainer.validation_data_dir:
             dump_rollouts(trainer.validation_data_dir, self.global_step, batch, results, self.tokenizer)
         if trainer.log_val_generations:
@@ -178,14 +174,13 @@ class PPOTrainer:
 
     def score(self, batch: DataProto) -> list[RewardResult]:
         """The reward of each row: of the reward model where there is one, otherwise of the reward function."""
-        if self.config.reward_model.enable:
-            return model_rewards(self.reward_model_wg.compute_rm_score(batch))
-        return self.reward_manager.collect(batch)
+        return score_rows(batch, self.reward_manager, self.reward_model_wg)
 
     def _rewarded(self, batch: DataProto, log: StepLog) -> DataProto:
         """The batch with scores, without the rows whose reward is missing."""
         trainer = self.config.trainer
-        results = self.score(batch)
+        results = scored_rows(batch) if self.reward_model_wg else self.reward_manager.collect(batch)
+        self.samples.trained(self.global_step, batch, results)
         if trainer.rollout_data_dir:
             dump_rollouts(trainer.rollout_data_dir, self.global_step, batch, results, self.tokenizer)
         batch, metrics = attach_rewards(batch, results, trainer.max_failed_reward_fraction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,25 @@ if TYPE_CHECKING:
 
 VALIDATION_STEP = 10**6
 """Stands for the step in uids and seeds, so that every validation of a run draws alike and none like training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What came of a validation set.
+
+    Attributes:
+        prompts: one row for each answer that was asked for, answers to one prompt side by side.
+        errors: for each of these rows why no answer came, None where one did.
+        rows: int64, row of ``prompts`` of each row of ``batch``.
+        batch: the answers that came, with the columns of their prompts.
+        results: the reward of each row of ``batch``.
+    """
+
+    prompts: DataProto
+    errors: Sequence[str | None]
+    rows: np.ndarray
+    batch: DataProto
+    results: list[RewardResult]
 
 
 class Validator:
@@ -58,6 +78,19 @@ class Validator:
             MissingRewardError: more rewards are missing than ``trainer.max_failed_reward_fraction`` allows.
             MissingRolloutError: no prompt was answered at all.
         """
+        answers = self.answer()
+        missing = require_rewards(answers.results, self._config.trainer.max_failed_reward_fraction)
+        metrics = validation_metrics(_answers(answers.batch, answers.results))
+        metrics["val-aux/rollout/failed"] = float(len(answers.errors) - len(answers.rows))
+        metrics["val-aux/reward/missing"] = float(missing)
+        return metrics, answers.batch, answers.results
+
+    def answer(self) -> Answers:
+        """Answer every prompt ``val_kwargs.n`` times and score what came, whatever is missing.
+
+        Raises:
+            MissingRolloutError: no prompt was answered at all.
+        """
         prompts = make_prompts(
             [self._dataset[index] for index in range(len(self._dataset))],
             step=VALIDATION_STEP,
@@ -67,7 +100,7 @@ class Validator:
             deadline_s=self._config.trainer.rollout_deadline_s,
         )
         prompts.meta_info["validate"] = True
-        outputs = self._generate(prompts)
+        outputs = self._generated(prompts)
         errors = outputs.non_tensor_batch["rollout_error"]
         kept = np.array([row for row, error in enumerate(errors) if error is None], dtype=np.int64)
         if not len(kept):
@@ -78,12 +111,17 @@ class Validator:
             .select(meta_info_keys=[])
             .union(extras_as_columns(outputs.select_idxs(kept).select(meta_info_keys=[])))
         )
-        results = self._score(batch)
-        require_rewards(results, self._config.trainer.max_failed_reward_fraction)
-        metrics = validation_metrics(_answers(batch, results))
-        metrics["val-aux/rollout/failed"] = float(len(errors) - len(kept))
-        metrics["val-aux/reward/missing"] = float(sum(result.score is None for result in results))
-        return metrics, batch, results
+        return Answers(prompts, list(errors), kept, batch, self._score(batch))
+
+    def _generated(self, prompts: DataProto) -> DataProto:
+        """Answers to all prompts, ``data.val_batch_size`` prompts at a time; how many changes no answer."""
+        at_a_time = self._config.data.val_batch_size
+        size = at_a_time * self._config.actor_rollout_ref.rollout.val_kwargs.n if at_a_time else len(prompts)
+        parts = [
+            self._generate(prompts.slice(start, start + size)).select(meta_info_keys=[])
+            for start in range(0, len(prompts), size)
+        ]
+        return parts[0] if len(parts) == 1 else DataProto.concat(parts)
 
 
 def validation_sampling(config: PPOTrainerConfig) -> SamplingParams:

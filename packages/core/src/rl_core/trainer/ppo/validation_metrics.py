@@ -66,7 +66,9 @@ def expected_best(scores: Sequence[float], k: int) -> tuple[float, float]:
     Source: Chen et al. 2021, arXiv:2107.03374, section 2.1 (pass@k), extended to any score.
     """
     ordered = sorted(scores)
-    weights = np.array([comb(i, k - 1) for i in range(len(ordered))], dtype=np.float64) / comb(len(ordered), k)
+    subsets = comb(len(ordered), k)
+    # Integers are divided exactly: with a thousand scores and more they are too large for a float.
+    weights = np.array([comb(i, k - 1) / subsets for i in range(len(ordered))], dtype=np.float64)
     values = np.array(ordered, dtype=np.float64)
     mean = float(weights @ values)
     variance = max(float(weights @ (values - mean) ** 2), 0.0)

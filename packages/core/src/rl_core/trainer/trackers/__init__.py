@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import RunTree
     from rl_core.plugins import Registry
 
 
@@ -37,7 +37,7 @@ class Trackers:
         self._trackers = list(trackers)
 
     @classmethod
-    def from_config(cls, config: PPOTrainerConfig, registry: Registry) -> Trackers:
+    def from_config(cls, config: RunTree, registry: Registry) -> Trackers:
         """The trackers that ``trainer.logger`` names."""
         classes = [cast("type[Any]", registry.load("tracker", name)) for name in config.trainer.logger]
         return cls([tracker_class(config) for tracker_class in classes])

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import RunTree
 
 WATCHED = (
     ("reward", "critic/score/mean"),
@@ -18,6 +18,11 @@ WATCHED = (
     ("gap", "training/logprob_gap/mean"),
     ("pg_loss", "actor/pg_loss"),
     ("vf_loss", "critic/vf_loss"),
+    ("loss", "train/loss"),
+    ("val_loss", "val/loss"),
+    ("val_ppl", "val/perplexity"),
+    ("lr", "train/lr"),
+    ("grad", "train/grad_norm"),
     ("grad", "actor/grad_norm"),
     ("len", "response_length/mean"),
     ("tok/s", "perf/throughput"),
@@ -31,6 +36,7 @@ PHASES = (
     "adv",
     "update_critic",
     "update_actor",
+    "update",
     "testing",
     "save_checkpoint",
 )
@@ -40,7 +46,7 @@ _SHOWN_CHARACTERS = 300
 class ConsoleTracker:
     """One line a step; the whole set of numbers is in the JSON lines."""
 
-    def __init__(self, config: PPOTrainerConfig, stream: TextIO | None = None) -> None:
+    def __init__(self, config: RunTree, stream: TextIO | None = None) -> None:
         """Write to ``stream``, by default standard output."""
         self._console = Console(file=stream or sys.stdout, highlight=False, soft_wrap=True, markup=False)
         self._progress: Progress | None = None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_core.trainer.json_lines import keep_up_to, put_aside
 from rl_core.trainer.json_text import to_json
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import RunTree
 
 
 class JsonlTracker:
     """``metrics.jsonl`` in the run folder: one strictly valid JSON object a step; NaN and infinities become null."""
 
-    def __init__(self, config: PPOTrainerConfig) -> None:
+    def __init__(self, config: RunTree) -> None:
         """Append to the file of the run folder, which is made if need be."""
         folder = Path(config.trainer.default_local_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,27 +38,16 @@ class JsonlTracker:
         """Put the numbers of an earlier run aside, under ``*.previous.jsonl``."""
         self._file.close()
         for path in (self._path, self._generations):
-            if path.is_file() and path.stat().st_size:
-                path.replace(path.with_suffix(".previous.jsonl"))
+            put_aside(path)
         self._file = self._path.open("a", encoding="utf-8")
 
     def resume(self, step: int) -> None:
         """Drop the lines of later steps, so that each step stands there once."""
         self._file.close()
         for path in (self._path, self._generations):
-            if path.is_file():
-                _keep_up_to(path, step)
+            keep_up_to(path, step)
         self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _keep_up_to(path: Path, step: int) -> None:
-    """Keep the lines of steps up to ``step``; a last line that was torn by the end of a process goes too."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    kept = [line for line in lines[:-1] if json.loads(line)["step"] <= step]
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    partial.replace(path)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.tensorboard import SummaryWriter
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import RunTree
 
 
 class TensorboardTracker:
     """One scalar a metric."""
 
-    def __init__(self, config: PPOTrainerConfig) -> None:
+    def __init__(self, config: RunTree) -> None:
         """Open an event file."""
         self._folder = Path(config.trainer.default_local_dir).expanduser() / "tensorboard"
         self._writer = SummaryWriter(str(self._folder))

@@ -12,13 +12,13 @@ import wandb
 from rl_core.config import redact
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig
+    from rl_core.config import RunTree
 
 
 class WandbTracker:
     """One run named ``trainer.experiment_name`` in the project ``trainer.project_name``."""
 
-    def __init__(self, config: PPOTrainerConfig) -> None:
+    def __init__(self, config: RunTree) -> None:
         """Start the run; secrets of the configuration are redacted."""
         folder = Path(config.trainer.default_local_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)

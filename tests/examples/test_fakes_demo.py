@@ -1,4 +1,4 @@
-"""`make demo` on the fakes: the script runs, both algorithms take steps, and nothing is left behind."""
+"""The example on the fakes: the script runs, both algorithms take steps, and nothing is left behind."""
 
 from __future__ import annotations
 

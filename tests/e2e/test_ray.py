@@ -1,0 +1,153 @@
+"""The fakes on Ray: the same numbers as in one process, on shared and on separate workers, on one node and on two."""
+
+import re
+import threading
+import time
+
+import pytest
+import torch
+from fakes_training import train
+from rl_core.errors import ConfigError, WorkerError
+from rl_core.trainer import placement
+from slow_stages import SlowCritic, SlowReference, SlowRewardModel, spans
+
+pytestmark = pytest.mark.heavy
+
+COMPARED = ("actor/", "critic/", "response_length/", "training/logprob_gap")
+RAY = "trainer.runtime=ray"
+PPO = ["algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true"]
+APART = {
+    "critic": ["critic.enable_resource_pool=true", "critic.nnodes=1", "critic.n_gpus_per_node=1"],
+    "ref": [
+        "actor_rollout_ref.ref.enable_resource_pool=true",
+        "actor_rollout_ref.ref.nnodes=1",
+        "actor_rollout_ref.ref.n_gpus_per_node=1",
+    ],
+    "reward_model": [
+        "reward_model.enable_resource_pool=true",
+        "reward_model.nnodes=1",
+        "reward_model.n_gpus_per_node=1",
+    ],
+}
+REWARD_MODEL = ["reward_model.enable=true", "reward_model.model.path=tiny"]
+
+
+def assert_same_run(run, reference):
+    assert len(run.metrics) == len(reference.metrics)
+    for ours, theirs in zip(run.metrics, reference.metrics, strict=True):
+        compared = [key for key in theirs if key.startswith(COMPARED)]
+        assert len(compared) > 10
+        for key in compared:
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-10, abs=1e-12), key
+    for mine, wanted in ((run.policy, reference.policy), (run.critic, reference.critic)):
+        assert set(mine) == set(wanted)
+        for name in wanted:
+            torch.testing.assert_close(mine[name], wanted[name], rtol=1e-10, atol=1e-12, msg=name)
+
+
+@pytest.fixture(scope="module")
+def ray_here(installed_fakes):
+    """One cluster of this process for the runs of this module."""
+    import ray
+
+    ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ppo(tmp_path_factory, installed_fakes):
+    return train(tmp_path_factory.mktemp("ppo"), *PPO)
+
+
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 4]
+)
+def test_ppo_takes_the_same_steps_on_any_number_of_processes(workers, ppo, tmp_path, ray_here):
+    assert_same_run(train(tmp_path, *PPO, RAY, f"trainer.n_gpus_per_node={workers}"), ppo)
+
+
+def test_roles_on_workers_of_their_own_compute_the_same(tmp_path, ray_here):
+    one = train(tmp_path / "one", *PPO, *REWARD_MODEL)
+    apart = [item for items in APART.values() for item in items]
+    assert_same_run(train(tmp_path / "apart", *PPO, *REWARD_MODEL, *apart, RAY), one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["critic", "ref"])
+def test_a_role_on_more_workers_than_the_actor_computes_the_same(role, ppo, tmp_path, ray_here):
+    *section, count = APART[role]
+    assert_same_run(train(tmp_path, *PPO, *section, count.replace("=1", "=2"), RAY), ppo)
+
+
+@pytest.mark.slow
+def test_resume_goes_on_exactly(tmp_path, ray_here):
+    long = [RAY, "trainer.n_gpus_per_node=2", "trainer.total_training_steps=4", "trainer.resume_mode=auto", *PPO]
+    straight = train(tmp_path / "straight", *long)
+    train(tmp_path / "stopped", *long, "trainer.save_freq=2", "trainer.total_training_steps=2")
+    resumed = train(tmp_path / "stopped", *long, "trainer.save_freq=2")
+    assert [step["step"] for step in resumed.metrics] == [1, 2, 3, 4]
+    assert all(torch.equal(resumed.policy[name], straight.policy[name]) for name in straight.policy)
+    assert all(torch.equal(resumed.critic[name], straight.critic[name]) for name in straight.critic)
+
+
+def test_a_cluster_that_is_too_small_ends_the_run_at_once_with_a_table(tmp_path, ray_here):
+    started = time.monotonic()
+    with pytest.raises(
+        ConfigError, match=r"(?s)the cluster is too small.*global_pool +2 \+ 2.*It has 1 of the 2 nodes"
+    ):
+        train(tmp_path, RAY, "trainer.nnodes=2", "trainer.n_gpus_per_node=2")
+    assert time.monotonic() - started < 30.0
+
+
+def test_reference_values_and_reward_model_run_at_once_when_they_sit_apart(tmp_path, ray_here, monkeypatch):
+    for name, slow in (
+        ("ReferenceWorker", SlowReference),
+        ("CriticWorker", SlowCritic),
+        ("RewardModelWorker", SlowRewardModel),
+    ):
+        monkeypatch.setattr(placement, name, slow)
+    apart = [item for items in APART.values() for item in items]
+    train(tmp_path, *PPO, *REWARD_MODEL, *apart, RAY)
+
+    found = spans(tmp_path / "run")
+    assert sorted(found) == ["ref", "reward", "values"]
+    for step in zip(*found.values(), strict=True):
+        assert max(start for start, _ in step) < min(end for _, end in step)
+    assert len(found["ref"]) == 2
+
+
+@pytest.fixture
+def two_nodes(installed_fakes):
+    """Two emulated nodes with two CPUs each; the second can be killed."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=2)
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield lambda: cluster.remove_node(second, allow_graceful=False)
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_two_nodes_train_alike_and_the_loss_of_one_ends_the_run(two_nodes, ppo, tmp_path):
+    spread = [RAY, "trainer.nnodes=2", "trainer.n_gpus_per_node=2"]
+    assert_same_run(train(tmp_path / "both", *PPO, *spread), ppo)
+
+    def kill_when_trained():
+        metrics = tmp_path / "lost" / "run" / "metrics.jsonl"
+        while not (metrics.is_file() and len(metrics.read_text().splitlines()) > 1):
+            time.sleep(0.05)
+        killed.append(time.monotonic())
+        two_nodes()
+
+    killed = []
+    killer = threading.Thread(target=kill_when_trained)
+    killer.start()
+    with pytest.raises(WorkerError) as error:
+        train(tmp_path / "lost", *PPO, *spread, "trainer.total_training_steps=2000", "trainer.total_epochs=2000")
+    ended = time.monotonic()
+    killer.join()
+    assert ended - killed[0] < 40.0
+    assert re.search(r"on rank \d of 4 of worker group .* \(node [\d.]+, pid \d+\)", str(error.value))
