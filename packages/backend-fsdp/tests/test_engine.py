@@ -23,6 +23,7 @@ from rl_testing.contracts.engine_batch import as_batch, make_rows, num_tokens, s
 from rl_testing.contracts.engine_losses import ExplodingLoss, PolicyLoss, RecordingLoss, ValueLoss
 from rl_testing.contracts.engine_suite import ADAM, SGD
 from rl_testing.models import save_tiny_model
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 VOCAB = 300
@@ -216,17 +217,24 @@ def test_float64_throughout(start):
     assert engine.forward(BATCH, {"log_probs"}).batch["log_probs"].dtype == torch.float64
 
 
-# Sharding.
+# Sharding. One worker is sharded only where its types differ; tests with more of them are in test_ranks.py.
+
+
+def test_one_worker_with_one_type_is_left_whole(start):
+    engine = start()
+    assert list(sharded_parts(engine.module("test"))) == []
+    assert not any(isinstance(parameter, DTensor) for parameter in engine.parameters())
 
 
 def test_every_block_is_sharded_on_its_own(start):
-    engine = start()
+    engine = start(plugin=FSDPConfig(dtype="bfloat16"))
     names = [type(part).__name__ for part in sharded_parts(engine.module("test"))]
     assert names == ["FSDPPolicyModel", "FSDPQwen2DecoderLayer", "FSDPQwen2DecoderLayer"]
 
 
 def test_blocks_may_be_chosen_by_class(start):
-    engine = start(plugin=FSDPConfig(wrap_policy=WrapPolicyConfig(transformer_layer_cls_to_wrap=["Qwen2MLP"])))
+    policy = WrapPolicyConfig(transformer_layer_cls_to_wrap=["Qwen2MLP"])
+    engine = start(plugin=FSDPConfig(dtype="bfloat16", wrap_policy=policy))
     names = [type(part).__name__ for part in sharded_parts(engine.module("test"))]
     assert names == ["FSDPPolicyModel", "FSDPQwen2MLP", "FSDPQwen2MLP"]
     with pytest.raises(ConfigError, match=r"\['GPT2Block'\], but the model has no such block; .*Qwen2DecoderLayer"):

@@ -31,6 +31,25 @@ def test_an_optimizer_gets_only_what_it_takes():
     assert type(optimizer) is torch.optim.SGD
 
 
+def test_a_step_on_the_cpu_is_one_operation_unless_the_user_says_how():
+    assert make_optimizer(parameter(), OptimConfig()).defaults["fused"] is True
+    chosen = make_optimizer(parameter(), OptimConfig(override_optimizer_config={"foreach": True}))
+    assert (chosen.defaults["fused"], chosen.defaults["foreach"]) == (None, True)
+    assert "fused" not in make_optimizer(parameter(), OptimConfig(optimizer="NAdam")).defaults
+
+
+def test_a_fused_step_is_the_plain_one():
+    steps = []
+    for own in ({}, {"fused": False}):
+        (tensor,) = parameters = parameter()
+        optimizer = make_optimizer(parameters, OptimConfig(lr=0.1, override_optimizer_config=own))
+        for number in range(3):
+            tensor.grad = torch.tensor([1.0, -2.0, 0.5]) * (number + 1)
+            optimizer.step()
+        steps.append(tensor.detach())
+    torch.testing.assert_close(*steps)
+
+
 def test_classes_of_another_module(tmp_path, monkeypatch):
     (tmp_path / "own_optimizers.py").write_text(
         "import torch\nclass Halving(torch.optim.SGD):\n    def __init__(self, params, lr): super().__init__(params, lr / 2)\n"

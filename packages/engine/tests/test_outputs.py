@@ -54,6 +54,29 @@ def test_numbers_and_gradients_are_those_of_the_whole_table(chunk_size, transfor
     torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, weights), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("transform", [identity, capped])
+def test_log_probs_are_the_same_to_the_bit_without_the_entropy(transform):
+    hidden, head, tokens, _ = make()
+    both, entropy = score_tokens(hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=5)
+    alone, missing = score_tokens(
+        hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=5, with_entropy=False
+    )
+    assert entropy is not None
+    assert missing is None
+    assert torch.equal(both, alone)
+    leaves = [hidden, head.weight]
+    expected = torch.autograd.grad(token_log_probs(transform(head(hidden)), tokens, 0.7).square().sum(), leaves)
+    torch.testing.assert_close(torch.autograd.grad(alone.square().sum(), leaves), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_entropy_alone_has_its_gradient():
+    hidden, head, tokens, _ = make()
+    _, entropy = score_tokens(hidden, head, tokens, transform=identity, chunk_size=5)
+    expected = torch.autograd.grad(token_entropy(head(hidden)).sum(), [hidden, head.weight])
+    found = torch.autograd.grad(entropy.sum(), [hidden, head.weight])
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_no_more_than_a_chunk_of_logits_exists():
     hidden, head, tokens, _ = make()
     with LargestTable() as seen:

@@ -8,11 +8,13 @@ from rl_rollout_hf.in_flight import InFlight, version_spans
 from rl_rollout_hf.stopping import StopStrings
 
 
-def run(check, *, prompt=(1, 2, 3), stop=None, max_model_len=100, **sampling):
+def run(check, *, prompt=(1, 2, 3), response=(), stop=None, max_model_len=100, **sampling):
     """`check` on an item, in a loop."""
 
     async def main():
-        request = RolloutRequest(request_id="r", prompt_ids=prompt, sampling=SamplingParams(**sampling), seed=3)
+        request = RolloutRequest(
+            request_id="r", prompt_ids=prompt, response_ids=response, sampling=SamplingParams(**sampling), seed=3
+        )
         future = asyncio.get_running_loop().create_future()
         item = InFlight(request, future, eos_token_ids=(9,), max_model_len=max_model_len, stop_strings=stop)
         check(item)
@@ -77,3 +79,20 @@ def test_the_answer_has_what_was_drawn():
 def test_spans_count_tokens_of_equal_versions():
     assert version_spans([]) == ()
     assert version_spans([3, 3, 4, 3]) == ((3, 2), (4, 1), (3, 1))
+
+
+def test_a_cut_response_goes_on_behind_what_there_is():
+    def check(item):
+        assert (item.context(), item.last_token, item.length) == ((1, 2, 3, 7), 8, 5)
+        assert (item.is_held_back, len(item.tokens)) == (True, 2)
+        assert [item.add(6, -1.0, 4), item.add(5, -2.0, 4)] == [None, "length"]
+        item.finish("length", with_log_probs=True)
+        output = item.future.result()
+        assert (output.token_ids, output.log_probs, output.versions) == ((6, 5), (-1.0, -2.0), ((4, 2),))
+
+    run(check, response=(7, 8), max_tokens=4, min_tokens=4)
+
+
+def test_a_stop_string_may_begin_before_the_cut():
+    stop = StopStrings(("87",), lambda ids: "".join(map(str, ids)))
+    run(lambda item: item.add(7, -1.0, 1) == "stop" or pytest.fail(), response=(6, 8), stop=stop, max_tokens=9)

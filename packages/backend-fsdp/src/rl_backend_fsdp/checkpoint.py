@@ -24,7 +24,6 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
-from torch.distributed.tensor import DTensor
 
 if TYPE_CHECKING:
     from rl_backend_fsdp.engine import FSDPEngine
@@ -180,7 +179,7 @@ def _empty_optimizer_state(engine: FSDPEngine, metadata: Metadata) -> dict[str, 
             continue
         parameter = trained[path.removeprefix(_OPTIMIZER).rpartition("/")[0]]
         dtype = stored.properties.dtype
-        if isinstance(parameter, DTensor) and stored.size == parameter.shape:
+        if stored.size == parameter.shape:
             room[path] = torch.zeros_like(parameter.detach(), dtype=dtype)
         else:
             room[path] = torch.zeros(stored.size, dtype=dtype)

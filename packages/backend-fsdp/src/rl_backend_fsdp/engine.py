@@ -80,7 +80,15 @@ class FSDPEngine(HFTrainingEngine):
     def shard(self, module: TokenModel) -> None:
         """See ``HFTrainingEngine``."""
         options: dict[str, Any] = {"mesh": self.mesh, "mp_policy": self._precision()}
-        for block in self._blocks(module):
+        blocks = self._blocks(module)
+        if self.context.world_size == 1 and self.compute_dtype == self.load_dtype:
+            # One worker has all of every tensor, in the type it computes in: there is nothing to cut, gather or convert.
+            module.to(self.device)
+            for tensor in (*module.parameters(), *module.buffers()):
+                if not tensor.untyped_storage().resizable():  # a mapped file, which could not be offloaded
+                    tensor.data = tensor.data.clone()
+            return
+        for block in blocks:
             fully_shard(block, reshard_after_forward=self.options.reshard_after_forward, **options)
         # What is left - embedding, last norm, output layer - is needed at both ends of a pass.
         fully_shard(module, reshard_after_forward=False, **options)
@@ -114,8 +122,8 @@ class FSDPEngine(HFTrainingEngine):
     def before_backward(self, *, is_last: bool) -> None:
         """See ``HFTrainingEngine``."""
         root = self.module("forward_backward")
-        assert isinstance(root, FSDPModule)
-        root.set_requires_gradient_sync(is_last or not self.options.use_no_sync_for_gradient_accumulation)
+        if isinstance(root, FSDPModule):
+            root.set_requires_gradient_sync(is_last or not self.options.use_no_sync_for_gradient_accumulation)
 
     def after_forward(self) -> None:
         """See ``HFTrainingEngine``; a gathered root would be used again by the next pass, whatever happened meanwhile."""

@@ -43,6 +43,7 @@ from rl_engine.exporting import export_engine
 from rl_engine.loading import load_token_model
 from rl_engine.micro_batches import MicroBatch, micro_batches, require_columns, rows_in_order
 from rl_engine.optim import check_schedule, learning_rate_at, make_optimizer, set_learning_rate
+from rl_engine.packed_attention import use_packed_attention
 from rl_engine.rng import RandomStream, stream_seed
 from rl_engine.self_check import require_separate_sequences, two_sequences
 from rl_engine.token_model import PolicyModel, TokenModel
@@ -134,6 +135,7 @@ class HFTrainingEngine(TrainingEngine):
                 temperature=self.config.temperature,
                 is_trained=self.is_trained,
             )
+            self._choose_attention(module)
             self.shard(module)
             self._module = module
             self._check_model(module)
@@ -156,6 +158,14 @@ class HFTrainingEngine(TrainingEngine):
     def _all_tensors(module: TokenModel) -> Iterable[Tensor]:
         yield from module.parameters()
         yield from module.buffers()
+
+    @torch.no_grad()
+    def _choose_attention(self, module: TokenModel) -> None:
+        """On the CPU there is no kernel that knows where packed sequences end."""
+        if self.device.type == "cpu" and not self.pads:
+            inputs = two_sequences(module.hf_config, 0)
+            module.eval()
+            use_packed_attention(module.hf_config, lambda: module.hidden_states(inputs))
 
     @torch.no_grad()
     def _check_model(self, module: TokenModel) -> None:
@@ -226,7 +236,9 @@ class HFTrainingEngine(TrainingEngine):
         module.eval()
         with torch.no_grad():
             size, budget = self.config.forward_micro_batch_size, self.config.forward_max_tokens
-            for micro in self._micro_batches(batch, size, budget):
+            require_columns(batch, "input_ids", "responses")
+            read = batch.select(batch_keys=["input_ids", "responses"], non_tensor_batch_keys=[])
+            for micro in self._micro_batches(read, size, budget):
                 for name, per_token in module(micro.inputs, wanted).items():
                     found[name].append((micro, per_token))
         self.after_forward()

@@ -129,7 +129,8 @@ def micro_batches(
 def _take(
     batch: DataProto, indices: list[int], *, padded: bool, shift: int, device: torch.device | str, is_last: bool
 ) -> MicroBatch:
-    rows = batch.select_idxs(torch.tensor(indices, dtype=torch.int64))
+    is_whole = indices == list(range(len(batch)))
+    rows = batch if is_whole else batch.select_idxs(torch.tensor(indices, dtype=torch.int64))
     row_lengths = lengths(column(rows, "input_ids")).tolist()
     responses = lengths(column(rows, "responses")).tolist()
     ids = Jagged.of(column(rows, "input_ids")).values

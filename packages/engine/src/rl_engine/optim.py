@@ -9,12 +9,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
+import torch
 from rl_core.errors import ConfigError, PluginNotFoundError
 from rl_core.plugins import get_registry
 from torch import Tensor
 from torch.optim import Optimizer
 
 SCHEDULES: Final = ("constant", "linear", "cosine")
+_HOW: Final = {"fused", "foreach", "capturable", "differentiable"}
+"""Arguments of torch's optimizers that choose how a step is computed."""
 
 
 def setting(optim: Any, name: str, default: Any) -> Any:
@@ -66,12 +69,20 @@ def _from_module(parameters: Iterable[Tensor], name: str, optim: Any) -> Optimiz
     }
     accepted = inspect.signature(cls).parameters
     own = dict(setting(optim, "override_optimizer_config", {}))
+    parameters = list(parameters)
+    if "fused" in accepted and not own.keys() & _HOW and all(map(_is_plain_on_cpu, parameters)):
+        common["fused"] = True  # by itself torch takes one tensor, and one operation on it, after the other on a CPU
     arguments = {key: value for key, value in common.items() if key in accepted} | own
     try:
         return cast("Callable[..., Optimizer]", cls)(parameters, **arguments)
     except (TypeError, ValueError) as error:
         msg = f"{module_name}.{name} refuses its settings {arguments}: {error}. See optim.override_optimizer_config"
         raise ConfigError(msg) from error
+
+
+def _is_plain_on_cpu(parameter: Tensor) -> bool:
+    is_plain = type(parameter) in (Tensor, torch.nn.Parameter)
+    return is_plain and parameter.device.type == "cpu" and parameter.is_floating_point()
 
 
 def check_schedule(optim: Any, total_training_steps: int | None) -> None:

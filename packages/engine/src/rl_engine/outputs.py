@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 import torch
-from rl_core.algorithms.logprobs import DEFAULT_CHUNK_SIZE, chunked_log_probs
+from rl_core.algorithms.logprobs import DEFAULT_CHUNK_SIZE
 from rl_core.algorithms.precision import widen
 from rl_core.errors import ConfigError
 from torch import Tensor, nn
@@ -37,7 +37,8 @@ def score_tokens(
     transform: LogitTransform,
     temperature: float = 1.0,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
-) -> tuple[Tensor, Tensor]:
+    with_entropy: bool = True,
+) -> tuple[Tensor, Tensor | None]:
     """Log-prob of each token and entropy of the distribution it was drawn from.
 
     Args:
@@ -47,9 +48,11 @@ def score_tokens(
         transform: applied to the logits before the temperature.
         temperature: the sampling temperature, above 0.
         chunk_size: tokens whose logits exist at a time, at least 1.
+        with_entropy: compute the entropy; the log-probs are the same to the bit without it.
 
     Returns:
-        log_probs and entropy, [N] each, float32 or float64, with gradient (also when N is 0). Backward can run once.
+        log_probs and entropy (None where it is not wanted), [N] each, float32 or float64, with gradient (also when N is
+        0). Backward can run once.
 
     Raises:
         ConfigError: the chunk size is below 1.
@@ -57,8 +60,8 @@ def score_tokens(
     if chunk_size < 1:
         msg = f"chunk_size counts tokens and must be at least 1; found {chunk_size}"
         raise ConfigError(msg)
-    scorer: Callable[..., tuple[Tensor, Tensor]] = _ChunkedHead.apply
-    return scorer(hidden, head.weight, head.bias, tokens, transform, temperature, chunk_size)
+    scorer: Callable[..., tuple[Tensor, Tensor | None]] = _ChunkedHead.apply
+    return scorer(hidden, head.weight, head.bias, tokens, transform, temperature, chunk_size, with_entropy)
 
 
 class _ChunkedHead(torch.autograd.Function):
@@ -74,49 +77,98 @@ class _ChunkedHead(torch.autograd.Function):
         transform: LogitTransform,
         temperature: float,
         chunk_size: int,
-    ) -> tuple[Tensor, Tensor]:
+        with_entropy: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         ctx.save_for_backward(hidden, weight, bias, tokens)
         ctx.settings = (transform, temperature, chunk_size)
+        ctx.set_materialize_grads(False)
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         log_probs = torch.empty(len(tokens), dtype=dtype, device=hidden.device)
-        entropy = torch.empty_like(log_probs)
+        entropy = torch.empty_like(log_probs) if with_entropy else None
         for part in _parts(len(tokens), chunk_size):
             logits = transform(functional.linear(hidden[part], weight, bias))
-            log_probs[part], entropy[part] = chunked_log_probs(logits, tokens[part], temperature, chunk_size)
+            table = _log_softmax(logits, temperature)
+            log_probs[part] = table.gather(-1, tokens[part, None])[:, 0]
+            if entropy is not None:
+                entropy[part] = _entropy(table)
         return log_probs, entropy
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_log_probs: Tensor, grad_entropy: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Any, ...]:
         hidden, weight, bias, tokens = ctx.saved_tensors
         transform, temperature, chunk_size = ctx.settings
         # hidden, weight, bias: frozen ones get no gradient, the others a zero one even when there are no tokens.
-        needs = ctx.needs_input_grad[:3]
-        wanted = [tensor if need else None for tensor, need in zip((hidden, weight, bias), needs, strict=True)]
-        grad_hidden = None if wanted[0] is None else torch.zeros_like(hidden)
-        # Many chunks add up in the weight's gradient: in half precision their sum would lose the small ones.
-        sums = [None if tensor is None else torch.zeros_like(widen(tensor)) for tensor in wanted[1:]]
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.zeros_like(hidden) if needs_hidden else None
+        # Many chunks add up in these two: in half precision their sum would lose the small ones.
+        grad_weight = torch.zeros_like(widen(weight)) if needs_weight else None
+        grad_bias = torch.zeros_like(widen(bias)) if needs_bias else None
+        if grad_log_probs is None and grad_entropy is None:
+            return _none_or_cast(grad_hidden, grad_weight, grad_bias, weight, bias)
         for part in _parts(len(tokens), chunk_size):
-            leaves: list[Any] = [
-                None if tensor is None else tensor.detach().requires_grad_(need)
-                for tensor, need in zip((hidden[part], weight, bias), needs, strict=True)
-            ]
-            states, layer, offset = leaves
+            raw = functional.linear(hidden[part], weight, bias)
             with torch.enable_grad():
-                logits = transform(functional.linear(states, layer, offset))
-                scores = chunked_log_probs(logits, tokens[part], temperature, chunk_size)
-            inputs = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-            found = iter(torch.autograd.grad(scores, inputs, (grad_log_probs[part], grad_entropy[part])))
+                shaped = raw if transform is identity else transform(raw.requires_grad_())
+            table = _log_softmax(shaped.detach(), temperature)
+            grad = _logit_gradient(
+                table,
+                tokens[part],
+                None if grad_log_probs is None else grad_log_probs[part],
+                None if grad_entropy is None else grad_entropy[part],
+            )
+            if temperature != 1:
+                grad /= temperature
+            grad = grad.to(raw.dtype)
+            if shaped is not raw:
+                (grad,) = torch.autograd.grad(shaped, raw, grad)
             if grad_hidden is not None:
-                grad_hidden[part] = next(found)
-            for total in sums:
-                if total is not None:
-                    total += next(found)
-        grads = [
-            None if total is None else total.to(tensor.dtype)
-            for total, tensor in zip(sums, (weight, bias), strict=True)
-        ]
-        return grad_hidden, *grads, None, None, None, None
+                grad_hidden[part] = grad @ weight
+            if grad_weight is not None:
+                grad_weight += grad.T @ hidden[part]
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+        return _none_or_cast(grad_hidden, grad_weight, grad_bias, weight, bias)
+
+
+def _none_or_cast(
+    hidden: Tensor | None, weight: Tensor | None, bias: Tensor | None, like_weight: Tensor, like_bias: Tensor | None
+) -> tuple[Any, ...]:
+    """Gradients of the arguments of ``_ChunkedHead``, in their types."""
+    grads = (
+        None if grad is None or tensor is None else grad.to(tensor.dtype)
+        for grad, tensor in ((weight, like_weight), (bias, like_bias))
+    )
+    return (hidden, *grads, None, None, None, None, None)
+
+
+def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
+    """[n, V] float32 or float64."""
+    wide = widen(logits)
+    return torch.log_softmax(wide if temperature == 1 else wide / temperature, dim=-1)
+
+
+def _entropy(table: Tensor) -> Tensor:
+    """[n] from log-probs [n, V]; one of -inf contributes 0."""
+    return -(table.exp() * table.masked_fill(table == -torch.inf, 0.0)).sum(-1)
+
+
+def _logit_gradient(table: Tensor, tokens: Tensor, log_probs: Tensor | None, entropy: Tensor | None) -> Tensor:
+    """[n, V] gradient of the logits, divided by the temperature, from those of log-probs and entropy [n].
+
+    d log p_k / d z_j = [j = k] - p_j and d H / d z_j = -p_j (log p_j + H).
+    """
+    grad = table.exp()
+    if entropy is None:
+        assert log_probs is not None  # one of them is there
+        grad *= -log_probs[:, None]
+    else:
+        surprise = torch.where(grad > 0, table + _entropy(table)[:, None], 0.0)
+        share = entropy[:, None] * surprise
+        grad *= -share if log_probs is None else -(log_probs[:, None] + share)
+    if log_probs is not None:
+        grad.scatter_add_(-1, tokens[:, None], log_probs[:, None])
+    return grad
 
 
 def _parts(total: int, chunk_size: int) -> list[slice]:

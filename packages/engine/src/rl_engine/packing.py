@@ -32,6 +32,7 @@ class ModelInputs:
         attention_mask: [B, L] int64 when padded; None when packed.
         select: [N] int64, places in the flattened ``input_ids`` whose hidden states give the outputs.
         tokens: [N] int64, the response tokens themselves.
+        lengths: tokens of each packed sequence; None when padded.
     """
 
     input_ids: Tensor
@@ -39,6 +40,7 @@ class ModelInputs:
     attention_mask: Tensor | None
     select: Tensor
     tokens: Tensor
+    lengths: tuple[int, ...] | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments for a transformers model."""
@@ -58,6 +60,7 @@ class ModelInputs:
             attention_mask=None if mask is None else mask.to(device),
             select=self.select.to(device),
             tokens=self.tokens.to(device),
+            lengths=self.lengths,
         )
 
 
@@ -74,7 +77,7 @@ def pack(ids: Tensor, lengths: Sequence[int], responses: Sequence[int], *, shift
     starts = sizes.cumsum(0) - sizes
     positions = torch.arange(int(sizes.sum())) - torch.repeat_interleave(starts, sizes)
     places = _response_places(starts + sizes, _whole(responses))
-    return _inputs(ids[None], positions[None], None, places - shift, ids[places])
+    return _inputs(ids[None], positions[None], None, places - shift, ids[places], tuple(lengths))
 
 
 def pad(ids: Tensor, lengths: Sequence[int], responses: Sequence[int], *, shift: int = 1) -> ModelInputs:
@@ -87,12 +90,20 @@ def pad(ids: Tensor, lengths: Sequence[int], responses: Sequence[int], *, shift:
     return _inputs(padded, position_ids(mask), mask.long(), places - shift, padded.view(-1)[places])
 
 
-def _inputs(ids: Tensor, positions: Tensor, mask: Tensor | None, select: Tensor, tokens: Tensor) -> ModelInputs:
+def _inputs(
+    ids: Tensor,
+    positions: Tensor,
+    mask: Tensor | None,
+    select: Tensor,
+    tokens: Tensor,
+    lengths: tuple[int, ...] | None = None,
+) -> ModelInputs:
     if ids.numel():
-        return ModelInputs(ids, positions, mask, select, tokens)
+        return ModelInputs(ids, positions, mask, select, tokens, lengths)
     # A model cannot run on nothing, and a rank without rows still has to meet the others in it.
     dummy, none = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-    return ModelInputs(dummy, dummy.clone(), None if mask is None else torch.ones_like(dummy), none, none.clone())
+    mask = None if mask is None else torch.ones_like(dummy)
+    return ModelInputs(dummy, dummy.clone(), mask, none, none.clone(), None if lengths is None else (1,))
 
 
 def _response_places(ends: Tensor, responses: Tensor) -> Tensor:

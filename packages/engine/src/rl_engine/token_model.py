@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rl_engine.outputs import LogitTransform, find_transform, identity, score_tokens
+from rl_engine.packed_attention import PACKED, Layout, packed_as
 from rl_engine.packing import ModelInputs
 
 
@@ -49,7 +50,11 @@ class TokenModel(nn.Module):
 
     def hidden_states(self, inputs: ModelInputs) -> Tensor:
         """[1, total, H] or [B, L, H], after the last norm."""
-        hidden: Tensor = self.backbone(**inputs.arguments()).last_hidden_state
+        layout = None
+        if inputs.lengths is not None and self.hf_config._attn_implementation == PACKED:
+            layout = Layout(inputs.lengths, inputs.input_ids.device)
+        with packed_as(layout):
+            hidden: Tensor = self.backbone(**inputs.arguments()).last_hidden_state
         return hidden
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -129,8 +134,10 @@ class PolicyModel(TokenModel):
             transform=self.transform,
             temperature=self.temperature,
             chunk_size=self.chunk_size,
+            with_entropy="entropy" in wanted,
         )
-        return {name: value for name, value in (("log_probs", log_probs), ("entropy", entropy)) if name in wanted}
+        found = {"log_probs": log_probs} if "log_probs" in wanted else {}
+        return found if entropy is None else found | {"entropy": entropy}
 
     def forward(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
         """See ``TokenModel``; asked for ``"hidden"``, the hidden states of the whole pass, for ``"transform"``, nothing."""

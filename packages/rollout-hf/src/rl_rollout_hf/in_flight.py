@@ -17,9 +17,9 @@ class InFlight:
     Attributes:
         request: what was asked.
         future: the caller waits for it.
-        tokens: response so far.
-        log_probs: one for each token.
-        versions: policy version of each token.
+        tokens: response so far, what the request began with included.
+        log_probs: one for each token drawn here.
+        versions: policy version of each token drawn here.
         uniforms: the random numbers of its draws.
         ending: ids that end it.
         length: tokens of prompt and response so far.
@@ -50,15 +50,15 @@ class InFlight:
         max_model_len: int,
         stop_strings: StopStrings | None,
     ) -> None:
-        """Nothing has been drawn yet."""
+        """Nothing has been drawn here yet."""
         self.request = request
         self.future = future
-        self.tokens: list[int] = []
+        self.tokens: list[int] = list(request.response_ids)
         self.log_probs: list[float] = []
         self.versions: list[int] = []
         self.uniforms = Uniforms(request.seed)
         self.ending = frozenset(ending_ids(request.sampling, eos_token_ids))
-        self.length = len(request.prompt_ids)
+        self.length = len(request.prompt_ids) + len(request.response_ids)
         self.final_length = min(len(request.prompt_ids) + request.sampling.max_tokens, max_model_len)
         self.admission = -1
         self._stop_strings = stop_strings
@@ -102,7 +102,7 @@ class InFlight:
         self.future.set_result(
             RolloutOutput(
                 request_id=self.request.request_id,
-                token_ids=tuple(self.tokens),
+                token_ids=tuple(self.tokens[len(self.request.response_ids) :]),
                 log_probs=tuple(self.log_probs) if with_log_probs else None,
                 finish_reason=reason,
                 versions=version_spans(self.versions),

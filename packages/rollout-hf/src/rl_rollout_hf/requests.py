@@ -12,7 +12,11 @@ def check_request(request: RolloutRequest, *, vocab_size: int, max_model_len: in
     Raises:
         RlError: says what is wrong with it, and what to change.
     """
-    problem = _prompt_problem(request, vocab_size, max_model_len) or _sampling_problem(request.sampling)
+    problem = (
+        _prompt_problem(request, vocab_size, max_model_len)
+        or _sampling_problem(request.sampling)
+        or _response_problem(request, max_model_len)
+    )
     if problem is not None:
         msg = f"request {request.request_id!r} has {problem}"
         raise RlError(msg)
@@ -29,9 +33,20 @@ def _prompt_problem(request: RolloutRequest, vocab_size: int, max_model_len: int
             f"a prompt of {len(ids)} tokens; with rollout.max_model_len {max_model_len} it must be shorter to leave room "
             "for a response"
         )
-    if min(ids) < 0 or max(ids) >= vocab_size:
-        strangers = sorted({token for token in ids if not 0 <= token < vocab_size})
+    given = (*ids, *request.response_ids)
+    if min(given) < 0 or max(given) >= vocab_size:
+        strangers = sorted({token for token in given if not 0 <= token < vocab_size})
         return f"token ids {strangers[:5]}; the model has ids 0 to {vocab_size - 1}. Does the tokenizer belong to it?"
+    return None
+
+
+def _response_problem(request: RolloutRequest, max_model_len: int) -> str | None:
+    drawn, limit = len(request.response_ids), request.sampling.max_tokens
+    if drawn >= limit or len(request.prompt_ids) + drawn >= max_model_len:
+        return (
+            f"{drawn} response tokens already; max_tokens {limit} and rollout.max_model_len {max_model_len} leave no token "
+            "to draw"
+        )
     return None
 
 

@@ -19,6 +19,7 @@ from transformers.cache_utils import Cache
 
 from rl_rollout_hf.attention import fitting_kernels
 from rl_rollout_hf.cache import Filling, LayerShape, Need, RowCache, Stepping
+from rl_rollout_hf.fused_step import FusedStep
 from rl_rollout_hf.model import cache_argument, refusal
 
 _UNEQUAL: Final = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -70,11 +71,20 @@ def fill_batches(contexts: Sequence[tuple[int, ...]], first_row: int) -> list[Ba
 
 
 class Runner:
-    """A model and how to call it."""
+    """A model and how to call it.
+
+    Attributes:
+        model: the model.
+        device: of it.
+        dtype: of weights and cache.
+        steps_are_fused: whether steps go by ``FusedStep``; not before ``require_faithful_cache`` has compared it.
+    """
 
     def __init__(self, model: PreTrainedModel, device: torch.device) -> None:
-        """Wrap ``model``, which lies on ``device``."""
+        """Wrap ``model``, which lies on ``device``; its weights need no values."""
         self.model = model
+        self._fused = FusedStep.of(model)
+        self.steps_are_fused = False
         self.device = device
         self.dtype: torch.dtype = model.config.dtype
         self._argument = cache_argument(model)
@@ -116,6 +126,8 @@ class Runner:
         if self.device.type == "cuda":
             # Masks of other widths are copied into one of these by the kernels.
             length = min(-(-length // _MASK_WIDTH) * _MASK_WIDTH, cache.length)
+        if self._fused is not None and self.steps_are_fused:
+            return self._fused(cache, tokens, positions, self._visible(positions, length))
         view = Stepping(cache, positions, length)
         with fitting_kernels(self.device):
             output = self._call(self.model, tokens[:, None], positions[:, None], self._mask(positions, length), view)
@@ -125,6 +137,8 @@ class Runner:
     @torch.inference_mode()
     def require_faithful_cache(self) -> None:
         """Compare two sequences read through the cache with the model alone; needs weights with values.
+
+        Steps are fused from here on where that comes to the same.
 
         Raises:
             ConfigError: they differ by more than rounding, so the model keeps its past somewhere else too.
@@ -152,10 +166,19 @@ class Runner:
                     f"read through a cache, its hidden states differ by {change:.3g} (rounding explains {limit:.1g})"
                 )
                 raise ConfigError(refusal(self.model.config, problem))
+        if self._fused is not None:
+            logits = self._call(self.model, tokens[:, None], positions[:, None], mask, view).logits[:, -1]
+            fused = self._fused(cache, tokens, positions, self._visible(positions, length))
+            limit = _UNEQUAL[logits.dtype] * float(logits.abs().max())
+            self.steps_are_fused = bool((fused - logits).abs().max() <= limit)
+
+    def _visible(self, positions: Tensor, length: int) -> Tensor:
+        """[B, 1, 1, length] bool: every row sees what is not right of its position."""
+        return (torch.arange(length, device=self.device) <= positions[:, None])[:, None, None, :]
 
     def _mask(self, positions: Tensor, length: int) -> Tensor:
-        """[B, 1, 1, length]: every row sees what is not right of its position."""
-        visible = (torch.arange(length, device=self.device) <= positions[:, None])[:, None, None, :]
+        """``_visible`` in the form that the model's attention takes."""
+        visible = self._visible(positions, length)
         if not self._is_eager:
             return visible
         return torch.zeros(visible.shape, dtype=self.dtype, device=self.device).masked_fill(

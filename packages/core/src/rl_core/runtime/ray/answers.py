@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rl_core.errors import DeadlineError, RlError
 from rl_core.runtime.ray.failures import describe, is_collateral, root_cause
@@ -38,11 +38,14 @@ def wait_for(futures: Sequence[RayFuture], link: RunLink, limit_s: float, key: s
     refs = [future.ref for future in futures]
     ends = time.monotonic() + limit_s
     missing = refs
+    values: dict[Any, Any] = {}
     while missing:
         left_s = ends - time.monotonic()
         ready, missing = ray.wait(missing, num_returns=len(missing), timeout=max(min(_SLICE_S, left_s), 0.0))
-        if errors := errors_of(ready):
+        found, errors = read(ready)
+        if errors:
             raise _failed(errors, link)
+        values |= found
         if not missing:
             break
         if link.health.failure is not None:
@@ -50,24 +53,24 @@ def wait_for(futures: Sequence[RayFuture], link: RunLink, limit_s: float, key: s
         if left_s <= 0:
             raise _too_late(missing, link, limit_s, key)
     link.health.returned(refs)
-    return cast("list[Any]", ray.get(refs))
+    return [values[ref] for ref in refs]
 
 
-def errors_of(refs: Sequence[Any]) -> dict[Any, BaseException]:
-    """Reference -> error, for those of the finished calls that failed."""
+def read(refs: Sequence[Any]) -> tuple[dict[Any, Any], dict[Any, BaseException]]:
+    """Of finished calls, reference -> result of those that returned, and reference -> error of those that failed."""
     import ray  # noqa: PLC0415 - as above
 
     try:
-        ray.get(list(refs))
+        return dict(zip(refs, ray.get(list(refs)), strict=True)), {}
     except ray.exceptions.RayError:
+        values: dict[Any, Any] = {}
         errors: dict[Any, BaseException] = {}
         for ref in refs:
             try:
-                ray.get(ref)
+                values[ref] = ray.get(ref)
             except ray.exceptions.RayError as error:
                 errors[ref] = error
-        return errors
-    return {}
+        return values, errors
 
 
 def _failed(errors: dict[Any, BaseException], link: RunLink) -> RlError:
@@ -83,7 +86,7 @@ def _failed(errors: dict[Any, BaseException], link: RunLink) -> RlError:
         if not others:
             break
         finished, _ = ray.wait(others, num_returns=len(others), timeout=0.0)
-        found = errors_of(finished)
+        _, found = read(finished)
         errors |= found
         if not found:
             time.sleep(0.05)

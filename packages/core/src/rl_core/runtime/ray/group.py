@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from rl_core.errors import ConfigError, DeadlineError, PluginError, RlError, WorkerError
 from rl_core.plugins import compare_tables, get_registry
-from rl_core.runtime.ray.answers import errors_of, wait_for
+from rl_core.runtime.ray.answers import read, wait_for
 from rl_core.runtime.ray.future import RayFuture
 from rl_core.runtime.ray.health import Member
 from rl_core.runtime.ray.host import Place, RemoteFailure, Seat, WorkerHost
@@ -180,7 +180,7 @@ class RayWorkerGroup(WorkerGroup):
         while missing:
             left_s = ends - time.monotonic()
             ready, missing = ray.wait(missing, num_returns=len(missing), timeout=max(min(0.5, left_s), 0.0))
-            for ref, error in errors_of(ready).items():
+            for ref, error in read(ready)[1].items():
                 # A failure of the worker's own process says all; Ray's traceback around it does not help.
                 cause = getattr(error, "cause", None)
                 told = cause if isinstance(cause, RemoteFailure) else error
