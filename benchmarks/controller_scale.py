@@ -14,6 +14,7 @@ import argparse
 import cProfile
 import importlib.metadata
 import io
+import math
 import os
 import platform
 import pstats
@@ -175,14 +176,17 @@ def chart(points: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     """Milliseconds a step over workers, as text."""
     import plotext
 
-    plotext.clear_figure()
-    for name, line in points.items():
-        plotext.plot([count for count, _ in line], [seconds * 1e3 for _, seconds in line], label=name, marker="braille")
-    plotext.xscale("log")
-    plotext.plotsize(80, 20)
-    plotext.title("driver ms a step over workers")
-    plotext.theme("clear")
-    return str(plotext.uncolorize(plotext.build()))
+    figure = plotext.figure
+    figure.clear()
+    for (name, line), marker in zip(points.items(), "ox", strict=True):
+        places = [math.log2(count) for count, _ in line]
+        figure.draw(
+            figure.signal(places, [seconds * 1e3 for _, seconds in line], marker=marker, label=name).lines(True)
+        )
+    counts = sorted({count for line in points.values() for count, _ in line})
+    figure.ruler("x").ticks([math.log2(count) for count in counts], [str(count) for count in counts])
+    figure.plot_size(80, 20)
+    return str(figure.build().string(colorless=True).rstrip("\n"))
 
 
 def main() -> None:
@@ -220,7 +224,7 @@ def main() -> None:
         actors.shutdown()
         pool.release()
         cluster.close()
-    drawn = chart({name: line for name, line in points.items() if line})
+    drawn = chart(points)
     print(drawn)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("rl-core", "ray", "torch"))
     RESULT.write_text(

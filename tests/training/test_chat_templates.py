@@ -19,6 +19,7 @@ MARKING = (
     "{% else %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endif %}{% endfor %}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+MARKING_WORDS = MARKING.replace("<|im_end|>{% endgeneration %}\n", "{% endgeneration %}{{ '<|im_end|>\n' }}")
 WITH_BOS = "<|endoftext|>" + CHAT_TEMPLATE
 WITHOUT_EARLIER_THOUGHTS = CHAT_TEMPLATE.replace(
     "{{ message['content'] }}",
@@ -44,13 +45,20 @@ def spans(tokenizer, ids, mask):
     return [tokenizer.decode(span) for span in found]
 
 
-@pytest.mark.parametrize("template", [CHAT_TEMPLATE, MARKING, WITH_BOS], ids=["plain", "marking", "with BOS"])
-def test_turns_with_the_token_that_ends_them(template):
+@pytest.mark.parametrize("eos", ["<|im_end|>", "<|endoftext|>"])
+@pytest.mark.parametrize(
+    "template",
+    [CHAT_TEMPLATE, MARKING, MARKING_WORDS, WITH_BOS],
+    ids=["plain", "marking", "marking only the words", "with BOS"],
+)
+def test_turns_with_the_token_that_ends_them(template, eos):
     tokenizer, encode = encoder(template)
+    tokenizer.eos_token = eos
     ids, mask = encode.encode(0, CONVERSATION, None)
     assert spans(tokenizer, ids, mask) == LEARNED
     assert ids == tokenizer.apply_chat_template(CONVERSATION, tokenize=True, return_dict=False)
     assert tokenizer.decode(ids).count("<|endoftext|>") == (template is WITH_BOS)
+    assert encode.notes() == []
 
 
 def test_tools_stand_in_front():

@@ -19,7 +19,8 @@ class Toy:
     chat_template = "messages"
     eos_token_id = 2
     all_special_ids = (1, 2)
-    added_tokens_decoder: ClassVar = {n: SimpleNamespace(special=True) for n in NAMES}
+    special_tokens_map: ClassVar = {"bos_token": "<bos>", "eos_token": "<e>"}
+    added_tokens_decoder: ClassVar = {n: SimpleNamespace(content=name, special=True) for n, name in NAMES.items()}
 
     def __init__(self, *, melts=False, bos=False, turn="<a>"):
         self.melts = melts
@@ -34,6 +35,10 @@ class Toy:
     def decode(self, ids, skip_special_tokens=False):
         assert not skip_special_tokens
         return "".join(NAMES.get(number) or ("\n\n" if number == MELTED else chr(number)) for number in ids)
+
+    def get_chat_template(self, chat_template, tools):
+        assert chat_template is None
+        return self.chat_template
 
     def text(self, messages, tools, opens):
         shown = "".join(f"<s>{tool['name']}<e>\n" for tool in tools or ())

@@ -1,4 +1,9 @@
+from types import SimpleNamespace
+from typing import ClassVar
+
 import pytest
+from jinja2.ext import Extension
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from rl_core.data.assistant_mask import ConversationEncoder
 from rl_core.errors import DataError
 
@@ -51,8 +56,84 @@ def test_a_template_without_a_closing_token_is_learned_to_the_end_of_the_turn(to
         def text(self, messages, tools, opens):
             return "".join(f"{m['role']}:{m['content']}\n" for m in messages) + "assistant:" * opens
 
-    shown = learned(Lines(), encode(Lines(), TWO_TURNS))
-    assert shown == "user:q\nassistant:[x\n]tool:y\nassistant:[z\n]"
+    encoder = ConversationEncoder(Lines(), {})
+    assert learned(Lines(), encoder.encode(5, TWO_TURNS, None)) == "user:q\nassistant:[x\n]tool:y\nassistant:[z\n]"
+    assert encoder.notes() == [
+        "1 conversations have an assistant turn that the chat template closes with no token, so the model does not learn "
+        "where to stop."
+    ]
+
+
+@pytest.mark.parametrize("flagged", [False, None], ids=["added, not special", "plain text"])
+def test_glue_is_not_learned_behind_a_closing_that_is_not_special(toy, flagged):
+    # B40, for tokenizers that do not flag what closes a turn.
+    class Unflagged(toy):
+        all_special_ids = (1,)
+        added_tokens_decoder: ClassVar = {} if flagged is None else {2: SimpleNamespace(content="<e>", special=flagged)}
+
+        def encode(self, text, add_special_tokens=True):
+            ids = super().encode(text, add_special_tokens)
+            return [n for token in ids for n in ((60, 101, 62) if flagged is None and token == 2 else (token,))]
+
+    encoder = ConversationEncoder(Unflagged(), {})
+    ids, mask = encoder.encode(5, TWO_TURNS, None)
+    if flagged is None:
+        #             <u> q    <   e    >   \n  <a> x    <   e    >   \n  <t> y    <   e    >   \n  <a> z    <   e    >   \n
+        assert ids == [
+            3,
+            113,
+            60,
+            101,
+            62,
+            10,
+            4,
+            120,
+            60,
+            101,
+            62,
+            10,
+            5,
+            121,
+            60,
+            101,
+            62,
+            10,
+            4,
+            122,
+            60,
+            101,
+            62,
+            10,
+        ]
+        assert [n for n, mark in enumerate(mask) if mark] == [7, 8, 9, 10, 19, 20, 21, 22]
+    else:
+        assert ids == [3, 113, 2, 10, 4, 120, 2, 10, 5, 121, 2, 10, 4, 122, 2, 10]
+        assert [n for n, mark in enumerate(mask) if mark] == [5, 6, 13, 14]
+    assert encoder.notes() == []
+
+
+def test_a_template_that_ignores_add_generation_prompt_is_told(toy, learned):
+    class Deaf(toy):
+        def text(self, messages, tools, opens):
+            return super().text(messages, tools, opens=False)
+
+    encoder = ConversationEncoder(Deaf(), {})
+    assert learned(Deaf(), encoder.encode(5, TWO_TURNS[:2], None)) == "<u>q<e>\n[<a>x<e>]\n"
+    assert encoder.notes() == [
+        "the chat template ignores add_generation_prompt, so what opens a turn of the assistant ('<a>') is learned with it."
+    ]
+
+
+def test_turns_without_a_header_need_no_generation_prompt(toy, learned):
+    # As [INST] q [/INST] x </s>: the user's turn tells that the assistant is next.
+    class Instructs(toy):
+        def text(self, messages, tools, opens):
+            return "".join(f"<u>{m['content']}<t>" if m["role"] == "user" else f" {m['content']}<e>" for m in messages)
+
+    encoder = ConversationEncoder(Instructs(), {})
+    shown = learned(Instructs(), encoder.encode(5, messages(("user", "q"), ("assistant", "x"), ("user", "r")), None))
+    assert shown == "<u>q<t>[ x<e>]<u>r<t>"
+    assert encoder.notes() == []
 
 
 def test_turns_that_melt_into_their_opening_get_ids_of_their_own(toy, learned):
@@ -71,7 +152,9 @@ def test_parts_that_do_not_add_up_are_refused_by_row(toy):
         def encode(self, text, add_special_tokens=True):
             return super().encode(" " + text, add_special_tokens)
 
-    with pytest.raises(DataError, match=r"row 5: the tokens of its turns do not add up .* \{% generation %\}"):
+    with pytest.raises(
+        DataError, match=r"row 5: the tokens of its turns do not add up .* in model\.custom_chat_template"
+    ):
         encode(Spaced(melts=True, turn="<a>\n"), messages(("user", "q"), ("assistant", "\nx")))
 
 
@@ -108,25 +191,98 @@ def test_without_a_template_conversations_are_refused(toy):
         encode(Base(), TWO_TURNS)
 
 
-@pytest.mark.parametrize("marked", [{5, 6, 13, 14}, {5, 6, 7, 13, 14, 15}, {5, 13}])
-def test_the_templates_own_mark_is_believed_up_to_the_closing_token(toy, learned, marked):
+def marking(toy, turn, **kwargs):
+    """A tokenizer whose template writes ``turn`` for the assistant and ``<u>words<e>`` for anyone else."""
+
     class Marking(toy):
-        """Says itself what the assistant's words are: ``marked`` picks the tokens."""
+        chat_template = (
+            "{%- for m in messages %}{%- if m.role == 'assistant' %}" + turn + "{%- else %}<u>{{ m.content + '<e>\n' }}"
+            "{%- endif %}{%- endfor %}"
+        )
 
-        chat_template = "...{%- generation %}...{% endgeneration -%}"
+        def text(self, messages, tools, opens):
+            env = ImmutableSandboxedEnvironment(extensions=[Ignored], trim_blocks=True, lstrip_blocks=True)
+            return env.from_string(self.chat_template).render(messages=messages, eos_token="<e>")
 
-        def __init__(self, marked):
-            super().__init__()
-            self.marked = marked
+    return Marking(**kwargs)
 
-        def apply_chat_template(self, messages, *, tools, tokenize, return_dict, return_assistant_tokens_mask, **_):
-            assert tokenize and return_dict and return_assistant_tokens_mask
-            ids = self.encode(self.text(messages, tools, opens=False))
-            return {"input_ids": ids, "assistant_masks": [int(n in self.marked) for n in range(len(ids))]}
 
-    # With the glue, and without the token that closes a turn: both come out as what the generator emits.
-    shown = learned(toy(), encode(Marking(marked), TWO_TURNS))
-    assert shown == "<u>q<e>\n<a>[x<e>]\n<t>y<e>\n<a>[z<e>]\n"
+class Ignored(Extension):
+    """Shows what a mark holds."""
+
+    tags: ClassVar = {"generation"}
+
+    def parse(self, parser):
+        next(parser.stream)
+        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "<a>{% generation %}{{ m.content }}<e>{% endgeneration %}{{ '\n' }}",
+        "<a>{% generation %}{{ m.content + '<e>\n' }}{% endgeneration %}",
+        "<a>{% generation %}{{ m.content }}{% endgeneration %}{{ '<e>\n' }}",
+    ],
+    ids=["as generated", "with the glue", "only the words"],
+)
+@pytest.mark.parametrize("eos", [2, 6])
+def test_the_templates_own_mark_is_believed_up_to_the_closing_token(toy, turn, eos):
+    # The closing token need not be the tokenizer's end of text: base models with ChatML have another.
+    tokenizer = marking(toy, turn)
+    tokenizer.eos_token_id = eos
+    encoder = ConversationEncoder(tokenizer, {})
+    ids, mask = encoder.encode(5, messages(("user", "q"), ("assistant", "x"), ("user", "y"), ("assistant", "z")), None)
+    #             <u> q    <e> \n  <a> x    <e> \n  <u> y    <e> \n  <a> z    <e> \n
+    assert ids == [3, 113, 2, 10, 4, 120, 2, 10, 3, 121, 2, 10, 4, 122, 2, 10]
+    assert [n for n, mark in enumerate(mask) if mark] == [5, 6, 13, 14]
+    assert encoder.notes() == []
+
+
+def test_a_marked_turn_may_close_with_a_token_of_its_own(toy, learned):
+    # Calls of tools end with <s> here, as with <|eom_id|> elsewhere.
+    turn = "<a>{% generation %}{{ m.content or m.call }}{% endgeneration %}{{ '<s>' if m.call else '<e>' }}"
+    conversation = [TWO_TURNS[0], {"role": "assistant", "content": "", "call": "f"}, *TWO_TURNS[2:]]
+    assert learned(toy(), encode(marking(toy, turn), conversation)) == "<u>q<e>\n<a>[f<s>]<u>y<e>\n<a>[z<e>]"
+
+
+def test_what_opens_the_next_turn_does_not_close_a_marked_one(toy, learned):
+    turn = "<a>{% generation %}{{ m.content }}{% endgeneration %}{{ '' if m.call else '<e>' }}"
+    conversation = [TWO_TURNS[0], {"role": "assistant", "content": "f", "call": True}, *TWO_TURNS[2:]]
+    encoder = ConversationEncoder(marking(toy, turn), {})
+    assert learned(toy(), encoder.encode(5, conversation, None)) == "<u>q<e>\n<a>[f]<u>y<e>\n<a>[z<e>]"
+    assert encoder.num_unclosed == 1
+
+
+def test_marked_turns_without_a_closing_token_are_told(toy, learned):
+    encoder = ConversationEncoder(marking(toy, "<a>{% generation %}{{ m.content }}{% endgeneration %}"), {})
+    assert learned(toy(), encoder.encode(5, TWO_TURNS, None)) == "<u>q<e>\n<a>[x]<u>y<e>\n<a>[z]"
+    assert "1 conversations have an assistant turn that the chat template closes with no token" in encoder.notes()[0]
+
+
+def test_marks_that_touch_are_one(toy, learned):
+    # <t> stands for </think>: white space behind it is said, not glue.
+    turn = (
+        "<a>{% generation %}{{ (m.thought or '') + '<t>\n' }}{% endgeneration %}"
+        "{% generation %}{{ m.content }}{% endgeneration %}{{ '<e>\n' }}"
+    )
+    conversation = [TWO_TURNS[0], {"role": "assistant", "thought": "h", "content": "x"}]
+    assert learned(toy(), encode(marking(toy, turn), conversation)) == "<u>q<e>\n<a>[h<t>\nx<e>]\n"
+
+
+def test_the_end_of_an_empty_marked_turn_is_learned(toy, learned):
+    turn = "<a>{% generation %}{{ m.content }}{% endgeneration %}{{ '<e>\n' }}"
+    conversation = messages(("user", "q"), ("assistant", ""))
+    assert learned(toy(), encode(marking(toy, turn), conversation)) == "<u>q<e>\n<a>[<e>]\n"
+
+
+def test_a_mark_within_a_token_cuts_it(toy):
+    # The opening ends in a newline, which melts with the one that the words begin with.
+    tokenizer = marking(toy, "<a>{{ '\n' }}{% generation %}{{ m.content }}<e>{% endgeneration %}", melts=True)
+    ids, mask = encode(tokenizer, messages(("user", "q"), ("assistant", "\n\nx")))
+    #             <u> q    <e> \n  <a> \n  \n\n x    <e>
+    assert ids == [3, 113, 2, 10, 4, 10, 7, 120, 2]
+    assert mask == [False] * 6 + [True] * 3
 
 
 def test_template_arguments_are_passed_on(toy):

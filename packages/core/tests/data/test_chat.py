@@ -67,6 +67,49 @@ def test_fields_that_only_other_rows_have_are_absent(shown, toy, tmp_path):
     ]
 
 
+def test_null_of_json_reaches_the_template(dataset, toy, tmp_path):
+    seen = []
+
+    class Listens(toy):
+        def text(self, messages, tools, opens):
+            seen.append((messages, tools))
+            return super().text(messages, tools, opens)
+
+    tools = [{"name": "calc", "parameters": {"unit": {"default": None, "enum": ["m", None]}}}]
+    call = {"function": {"name": "calc", "arguments": {"unit": None}}}
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    wanted = [turns[0], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    dataset({"messages": turns, "tools": tools}, tokenizer=Listens())
+    assert (wanted, tools) in seen
+
+    # JSON texts in a parquet file stay as they are, too.
+    seen.clear()
+    path = tmp_path / "d.parquet"
+    row = {"messages": json.dumps(turns), "tools": json.dumps(tools)}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    ChatDataset(str(path), SFTDataConfig(), Listens())
+    assert (wanted, tools) in seen
+
+
+def test_notes_of_the_template_are_passed_on(dataset, toy):
+    class Lines(toy):
+        def text(self, messages, tools, opens):
+            return "".join(f"{m['role']}:{m['content']}\n" for m in messages) + "assistant:" * opens
+
+    (note,) = dataset(chat("q", "x"), chat("q", "y"), tokenizer=Lines()).notes("training")
+    assert note.startswith(
+        "training rows: 2 conversations have an assistant turn that the chat template closes with no"
+    )
+
+
+def test_progress_is_told(dataset, monkeypatch, capsys):
+    dataset(chat("q", "x"), chat("q", "y"))
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("rl_core.data.chat._REPORT_SECONDS", 0.0)
+    dataset(chat("q", "x"), chat("q", "y"))
+    assert "tokenised 1 of 2 rows in 0 s" in capsys.readouterr().out.splitlines()
+
+
 def test_arrays_are_lists(shown, toy, monkeypatch):
     row = chat("q", "x")
     monkeypatch.setattr("rl_core.data.chat.read_rows", lambda files: [{"messages": np.array(row["messages"])}])

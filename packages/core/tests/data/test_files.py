@@ -1,7 +1,9 @@
 import json
 
+import pyarrow
+import pyarrow.parquet
 import pytest
-from rl_core.data.files import read_rows
+from rl_core.data.files import read_rows, without_none
 from rl_core.errors import DataError
 
 
@@ -39,3 +41,20 @@ def test_unusable_files(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):
         read_rows(str(tmp_path / name))
+
+
+def test_none_is_dropped_from_mappings_at_any_depth_and_from_no_list():
+    value = {"a": None, "b": [{"c": None, "d": 0}, None], "e": {"f": {}}, "g": '{"h": null}'}
+    assert without_none(value) == {"b": [{"d": 0}, None], "e": {"f": {}}, "g": '{"h": null}'}
+
+
+def test_only_parquet_rows_lose_the_fields_of_other_rows(tmp_path):
+    rows = [{"x": {"a": 1}, "y": None}, {"x": {"b": None}, "y": 2}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_rows(str(tmp_path / "a.jsonl")) == rows
+
+    table = pyarrow.Table.from_pylist([{"x": {"a": 1}, "y": None}, {"x": {"b": 3}, "y": 2}])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert table.to_pylist()[0] == {"x": {"a": 1, "b": None}, "y": None}
+    # Columns stay, so that a message about a row names them all.
+    assert read_rows(str(tmp_path / "a.parquet")) == [{"x": {"a": 1}, "y": None}, {"x": {"b": 3}, "y": 2}]

@@ -1,6 +1,8 @@
 import json
 from types import SimpleNamespace
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from rl_core.data.prompts import PromptDataset
 from rl_core.errors import DataError
@@ -67,3 +69,22 @@ def test_nothing_left_after_the_filter(tmp_path):
 def test_an_empty_prompt(tmp_path):
     with pytest.raises(DataError, match="row 0: the prompt '' has no tokens"):
         dataset(tmp_path, {"prompt": ""})
+
+
+def test_tools_of_other_rows_are_absent(tmp_path):
+    # B42: a parquet file gives every row the fields of all of them.
+    tools = ({"calc": {"create_kwargs": {"ground_truth": "4"}}}, {"search": {"create_kwargs": {"q": "x"}}})
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": "aa"}],
+            "reward_model": {"ground_truth": 4 + number},
+            "extra_info": {"tools_kwargs": kwargs},
+        }
+        for number, kwargs in enumerate(tools)
+    ]
+    path = tmp_path / "d.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    data = PromptDataset(str(path), config(), Words())
+    assert [item["extra_info"]["tools_kwargs"] for item in data.items] == list(tools)
+    assert [item["reward_model"] for item in data.items] == [{"ground_truth": 4}, {"ground_truth": 5}]
+    assert data[0]["raw_prompt"] == [{"role": "user", "content": "aa"}]

@@ -56,8 +56,8 @@ class ActorConfig(Node):
     """Pack passes by tokens instead of by responses; null turns it on when no micro-batch size is given."""
 
     ppo_max_token_len_per_gpu: int = number(16384, ge=1)
-    """Tokens per forward and backward pass on one worker, when packing by tokens. Without kernels for packed sequences
-    (on a CPU) the cost of attention grows with its square: 1024 to 4096 is faster there."""
+    """Tokens per forward and backward pass on one worker, when packing by tokens. It bounds the memory of a pass; where the
+    engine has no kernel for packed sequences, the cost of attention grows with its square."""
 
     ppo_epochs: int = number(1, ge=1)
     """Passes over a step's responses."""

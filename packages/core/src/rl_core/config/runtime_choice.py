@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,20 @@ if TYPE_CHECKING:
 
 
 def runtime_name(tree: RunTree, *, has_cuda: bool) -> str:
-    """``local`` or ``ray``; ``auto`` is local for one worker on the CPU only."""
+    """``local`` or ``ray``; ``auto`` is local for one worker on the CPU that joins no cluster."""
     trainer = tree.trainer
     if trainer.runtime != "auto":
         return trainer.runtime
+    if cluster_address(tree) is not None:
+        return "ray"
     on_cpu = trainer.device == "cpu" or (trainer.device == "auto" and not has_cuda)
     return "local" if on_cpu and sum(pool.num_workers for pool in pools(tree)) == 1 else "ray"
+
+
+def cluster_address(tree: RunTree) -> str | None:
+    """The Ray cluster that the run joins; None when it starts its own."""
+    address = tree.ray_kwargs.ray_init.address or os.environ.get("RAY_ADDRESS")
+    return None if address in (None, "", "local") else address
 
 
 def missing_runtime(tree: RunTree, *, has_cuda: bool) -> str | None:

@@ -33,8 +33,8 @@ class SFTDataConfig(Node):
     """Pack passes by tokens instead of by conversations; null turns it on when no micro-batch size is given."""
 
     max_token_len_per_gpu: int = number(8192, ge=1)
-    """Tokens per forward and backward pass on one worker, when packing by tokens. Without kernels for packed sequences
-    (on a CPU) the cost of attention grows with its square: 1024 to 2048 is faster there."""
+    """Tokens per forward and backward pass on one worker, when packing by tokens. It bounds the memory of a pass; where the
+    engine has no kernel for packed sequences, the cost of attention grows with its square."""
 
     max_length: int = number(1024, ge=2)
     """Longest conversation in tokens, template and tools included. ``truncation`` says what happens to longer ones."""

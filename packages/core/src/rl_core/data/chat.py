@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rl_core.data.assistant_mask import ConversationEncoder, Encoded
+from rl_core.data.assistant_mask import ConversationEncoder
 from rl_core.data.files import Row, read_rows
+from rl_core.data.span_tokens import Encoded
 from rl_core.errors import DataError
 
 if TYPE_CHECKING:
     from rl_core.config import SFTDataConfig
+
+_REPORT_SECONDS: Final = 10.0
+"""How often a file that takes longer tells how far it is."""
 
 
 class ChatDataset:
@@ -49,7 +54,7 @@ class ChatDataset:
         self.num_truncated = 0
         self.num_without_target = 0
         self.items: list[dict[str, Any]] = []
-        for index, row in enumerate(rows):
+        for index, row in _told(rows):
             ids, mask = self._limited(index, self._encoded(index, row))
             if any(mask):
                 arrays = {"input_ids": np.array(ids, np.int32), "response_mask": np.array(mask, np.bool_)}
@@ -85,14 +90,14 @@ class ChatDataset:
             )
         if self.num_without_target:
             lines.append(f"{self.num_without_target} of {total} {what} rows have no token to learn and are left out.")
-        return lines
+        return lines + [f"{what} rows: {note}" for note in self._encoder.notes()]
 
     def _encoded(self, index: int, row: Row) -> Encoded:
         config = self._config
         if row.get(config.messages_key) is not None:
             messages = _messages(index, row[config.messages_key], config.messages_key)
             tools = _parsed(index, row.get(config.tools_key), config.tools_key)
-            return self._encoder.encode(index, messages, _without_none(tools) or None)
+            return self._encoder.encode(index, messages, tools or None)
         prompt, response = row.get(config.prompt_key), row.get(config.response_key)
         if isinstance(prompt, str) and isinstance(response, str):
             return self._text(prompt, response)
@@ -128,14 +133,25 @@ class ChatDataset:
         return ids, [False, *mask[1:]]
 
 
+def _told(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+    """The rows with their numbers; says now and then how many are done."""
+    told = started = time.monotonic()
+    for index, row in enumerate(rows):
+        now = time.monotonic()
+        if now - told >= _REPORT_SECONDS:
+            told = now
+            print(f"tokenised {index} of {len(rows)} rows in {now - started:.0f} s", flush=True)  # noqa: T201 - progress
+        yield index, row
+
+
 def _messages(index: int, value: Any, key: str) -> list[dict[str, Any]]:
-    """Messages as templates expect them: plain dicts without the None fields of columnar files."""
+    """Messages as templates expect them: plain dicts in which a field that is null is absent."""
     parsed = _parsed(index, value, key)
     if not parsed or not all(isinstance(message, Mapping) and "role" in message for message in parsed):
         msg = f"row {index}: {key} must be a list of messages with role and content; found {value!r}"
         raise DataError(msg)
     # An assistant message that only calls tools has no content; templates print a missing one as text.
-    return [{"content": ""} | _without_none(message) for message in parsed]
+    return [{"content": ""} | {name: item for name, item in m.items() if item is not None} for m in parsed]
 
 
 def _parsed(index: int, value: Any, key: str) -> list[Any]:
@@ -152,14 +168,3 @@ def _parsed(index: int, value: Any, key: str) -> list[Any]:
         msg = f"row {index}: {key} must be a list; found {value!r}"
         raise DataError(msg)
     return list(value or ())
-
-
-def _without_none(value: Any) -> Any:
-    """A copy without the fields that are None: a column of a file has the fields of all of its rows."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(item) for item in value]
-    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ Row = dict[str, Any]
 def read_rows(files: str | Sequence[str]) -> list[Row]:
     """All rows of all files, in order.
 
+    Rows of parquet files come without the nested fields that are None: the file gives each row the fields of all rows.
+    What JSON holds stays as it is, since nobody but the author writes null there.
+
     Raises:
         DataError: a file is missing, has another suffix, holds something else than records, or all are empty.
     """
@@ -24,6 +27,15 @@ def read_rows(files: str | Sequence[str]) -> list[Row]:
         msg = f"no rows in {', '.join(map(str, paths)) or 'an empty list of files'}: nothing to train on"
         raise DataError(msg)
     return rows
+
+
+def without_none(value: Any) -> Any:
+    """A copy without the fields of mappings that are None, at any depth; elements of lists all stay."""
+    if isinstance(value, Mapping):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [without_none(item) for item in value]
+    return value
 
 
 def _read(path: Path) -> list[Row]:
@@ -43,7 +55,10 @@ def _read(path: Path) -> list[Row]:
     elif path.suffix == ".parquet":
         import pyarrow.parquet  # noqa: PLC0415 - only parquet files need it
 
-        rows = pyarrow.parquet.read_table(path).to_pylist()
+        rows = [
+            {column: without_none(value) for column, value in row.items()}
+            for row in pyarrow.parquet.read_table(path).to_pylist()
+        ]
     else:
         msg = f"data file {path} ends in {path.suffix!r}; known are .jsonl, .json and .parquet"
         raise DataError(msg)

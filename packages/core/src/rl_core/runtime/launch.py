@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from rl_core.config.runtime_choice import runtime_name
+from rl_core.config.runtime_choice import cluster_address, runtime_name
 from rl_core.runtime.ray.controller import run_on_cluster
 
 if TYPE_CHECKING:
@@ -31,10 +30,8 @@ def launch(config: RunTree, run: Callable[[], T]) -> T:
     Raises:
         RlError: what ended the run.
     """
-    options = config.ray_kwargs.ray_init
-    address = options.address or os.environ.get("RAY_ADDRESS")
     uses_ray = runtime_name(config, has_cuda=torch.cuda.is_available()) == "ray"
-    if not uses_ray or address in (None, "", "local"):
+    if not uses_ray or cluster_address(config) is None:
         return run()
     import ray  # noqa: PLC0415 - heavy, and most runs on one machine go without
 

@@ -60,7 +60,8 @@ class CheckpointStore:
             folder: the run folder; made when the first checkpoint is saved.
             max_to_keep: newest complete checkpoints that are kept; None keeps all.
         """
-        self.folder = Path(folder).expanduser()
+        # Workers may stand somewhere else than the controller.
+        self.folder = Path(folder).expanduser().absolute()
         self._max_to_keep = max_to_keep
 
     def save(
@@ -87,6 +88,13 @@ class CheckpointStore:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             write(partial)
+            if not any(partial.iterdir()):
+                msg = (
+                    f"checkpoint of step {step}: the workers wrote nothing below {partial}, so their {self.folder} is "
+                    "another one than the controller's. Set trainer.default_local_dir to a folder that every node sees under "
+                    "this path."
+                )
+                raise CheckpointError(msg)
             _write_synced(partial / _STATE, to_json(state))
             _write_synced(partial / _MARKER, to_json({"step": step, "identity": dict(identity)}))
             replaced = self.folder / f".global_step_{step}.replaced"

@@ -151,6 +151,15 @@ def test_an_exception_on_one_rank(watched, gone):
     assert gone(pids) == []
 
 
+def test_an_exception_of_a_call_that_was_only_started(watched):
+    actor = watched().group(Mortal, 2)
+    with within(10.0):
+        message = failing(lambda: [future.result() for future in actor.raises.start()])
+    assert message.endswith("failed: ValueError: the gradient is made of cheese")
+    with within(15.0):
+        actor.shutdown()
+
+
 @pytest.mark.slow
 class TestMatrix:
     def test_sigkill_in_a_process_group_of_torch(self, watched):

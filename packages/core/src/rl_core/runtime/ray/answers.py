@@ -39,6 +39,7 @@ def wait_for(futures: Sequence[RayFuture], link: RunLink, limit_s: float, key: s
     ends = time.monotonic() + limit_s
     missing = refs
     values: dict[Any, Any] = {}
+    sound: set[Any] = set()
     while missing:
         left_s = ends - time.monotonic()
         ready, missing = ray.wait(missing, num_returns=len(missing), timeout=max(min(_SLICE_S, left_s), 0.0))
@@ -48,12 +49,33 @@ def wait_for(futures: Sequence[RayFuture], link: RunLink, limit_s: float, key: s
         values |= found
         if not missing:
             break
+        if errors := _failed_elsewhere(link, set(refs), sound):
+            raise _failed(errors, link)
         if link.health.failure is not None:
             raise link.health.told()
         if left_s <= 0:
             raise _too_late(missing, link, limit_s, key)
     link.health.returned(refs)
     return [values[ref] for ref in refs]
+
+
+def _failed_elsewhere(link: RunLink, own: set[Any], sound: set[Any]) -> dict[Any, BaseException]:
+    """Errors of the run's other calls: a peer that waits for the failed one would be waited for until its own deadline.
+
+    Args:
+        link: of the run.
+        own: calls that are waited for anyway.
+        sound: calls that have returned, looked at before; added to.
+    """
+    import ray  # noqa: PLC0415 - as above
+
+    others = [ref for ref, _ in link.health.pending() if ref not in own and ref not in sound]
+    if not others:
+        return {}
+    finished, _ = ray.wait(others, num_returns=len(others), timeout=0.0)
+    found, errors = read(finished)
+    sound |= found.keys()
+    return errors
 
 
 def read(refs: Sequence[Any]) -> tuple[dict[Any, Any], dict[Any, BaseException]]:

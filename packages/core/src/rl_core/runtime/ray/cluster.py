@@ -16,7 +16,17 @@ from rl_core.runtime.ray.kin import child_ids, guard_daemons
 if TYPE_CHECKING:
     from rl_core.config.ray import RayConfig
 
-FORWARDED = ("RL_PLUGINS", "RL_BLOCK_PLUGINS", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS")
+FORWARDED = (
+    "RL_PLUGINS",
+    "RL_BLOCK_PLUGINS",
+    "HF_HUB_OFFLINE",
+    "TOKENIZERS_PARALLELISM",
+    "OMP_NUM_THREADS",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "NCCL_IB_DISABLE",
+    "NCCL_DEBUG",
+)
 """Variables that every worker gets from the driver."""
 
 _CONNECT_S = 10.0

@@ -93,7 +93,7 @@ def run_on_cluster(config: RayConfig, run: Callable[[], T]) -> T:
         host = (
             ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(ControllerHost)
             .options(scheduling_strategy=here)
-            .remote(cluster.worker_environment(on_cuda=False), os.getcwd(), board)
+            .remote(cluster.worker_environment(on_cuda=True), os.getcwd(), board)
         )
         ref = host.run.remote(cloudpickle.dumps(run))
         try:

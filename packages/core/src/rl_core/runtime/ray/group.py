@@ -30,7 +30,8 @@ RayClassWithInitArgs = ClassWithInitArgs
 """The seeds' name for a worker class with what its constructor gets besides the context."""
 
 _START_KEY = "trainer.ray_wait_register_center_timeout"
-_CLOSE_DEADLINE_S = 10.0
+_CLOSE_DEADLINE_S = 60.0
+"""Seconds that workers get to give back what they hold: a big engine takes its time."""
 _GOING_S = 2.0
 """Seconds a killed process has to go before it is killed harder."""
 

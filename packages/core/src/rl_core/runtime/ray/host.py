@@ -270,6 +270,8 @@ def _construct(group: str, seat: Seat, pickled: bytes, own_store: Any) -> Any:
 
     from rl_core.single_controller.base.collective import WorkerContext  # noqa: PLC0415
 
+    if seat.local_world_size < seat.world_size:
+        _meet_at_the_node_address()
     context = WorkerContext(
         rank=seat.rank,
         world_size=seat.world_size,
@@ -283,6 +285,20 @@ def _construct(group: str, seat: Seat, pickled: bytes, own_store: Any) -> Any:
     os.environ.update(context.to_env())
     _make_current(seat.device)
     return cloudpickle.loads(pickled)(context)
+
+
+def _meet_at_the_node_address() -> None:
+    """Let gloo listen at the address that the cluster knows this node by.
+
+    By itself it takes what the host's own name resolves to, which on many systems is a loopback address.
+    """
+    import psutil  # noqa: PLC0415 - see the module
+    import ray  # noqa: PLC0415
+
+    address = ray.util.get_node_ip_address()
+    for interface, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def _device(assigned: Sequence[int | str]) -> str:

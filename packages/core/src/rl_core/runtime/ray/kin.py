@@ -85,10 +85,10 @@ def _start_guard(role: str, processes: Sequence[Identity], watched: int) -> None
     command = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_path(sys.argv[1], run_name='__main__')"
     site = str(Path(psutil.__file__).parents[1])
     identities = [text for pid, born in processes for text in (str(pid), repr(born))]
-    # Without site-packages it starts at once, and with a bare environment it is nobody's kin.
+    # Without site-packages it starts at once, and without the mark in its environment it is nobody's kin.
     subprocess.run(
         [sys.executable, "-I", "-S", "-c", command, site, __file__, role, str(watched), *identities],
-        env={},
+        env={name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
         start_new_session=True,
         check=True,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,33 @@ if TYPE_CHECKING:
 RewardCallable = Callable[..., Any]
 
 
+class _Scorer:
+    """A thread that runs calls of user code one after the other, and can be left behind when one of them hangs."""
+
+    def __init__(self) -> None:
+        """Start the thread; it is a daemon, so one that hangs does not keep the process alive."""
+        self._calls: queue.SimpleQueue[Callable[[], RewardResult] | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[RewardResult] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="reward", daemon=True).start()
+
+    def run(self, call: Callable[[], RewardResult], timeout_s: float) -> RewardResult | None:
+        """The result of ``call``; None if it does not come in time, and then this scorer is of no more use."""
+        self._calls.put(call)
+        try:
+            return self._results.get(timeout=timeout_s)
+        except queue.Empty:
+            self.stop()
+            return None
+
+    def stop(self) -> None:
+        """Let the thread end after what it is at."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            self._results.put(call())
+
+
 class NaiveRewardManager(RewardManager):
     """Scores rows one by one, here and now."""
 
@@ -47,6 +75,7 @@ class NaiveRewardManager(RewardManager):
         self._tokenizer = tokenizer
         self._deadline_s = config.reward_model.timeout
         self._max_late_fraction = config.trainer.max_failed_reward_fraction
+        self._scorer: _Scorer | None = None
 
     def collect(self, batch: DataProto) -> list[RewardResult]:
         """See ``RewardManager``."""
@@ -75,19 +104,26 @@ class NaiveRewardManager(RewardManager):
 
     def _score(self, **arguments: Any) -> RewardResult:
         """One reward; user code, so one failure is one missing reward, counted and limited in ``attach_rewards``."""
-        outcome: list[RewardResult] = []
-        # A thread of its own for each score: one that hangs is left behind, and holds up nobody else.
-        thread = threading.Thread(target=lambda: outcome.append(self._call(arguments)), name="reward", daemon=True)
-        thread.start()
-        thread.join(self._deadline_s)
-        return outcome[0] if outcome else RewardResult(None, error=self._late)
+        self._scorer = self._scorer or _Scorer()
+        result = self._scorer.run(partial(self._call, arguments), self._deadline_s)
+        if result is None:
+            # One that hangs is left behind, and holds up nobody else.
+            self._scorer = None
+            return RewardResult(None, error=self._late)
+        return result
+
+    def close(self) -> None:
+        """Let the scoring thread end."""
+        if self._scorer is not None:
+            self._scorer.stop()
+            self._scorer = None
 
     def _call(self, arguments: Mapping[str, Any]) -> RewardResult:
         try:
             value = self._reward_function(**arguments)
             if inspect.isawaitable(value):
                 value = asyncio.run(_awaited(value))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return RewardResult(None, error=f"{type(error).__name__}: {error}")
         return parse_reward(value)
 
