@@ -50,3 +50,26 @@ def test_names_stay_and_values_go():
 )
 def test_overrides_are_safe_to_print(text, shown):
     assert redact_override(text) == shown
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "custom_reward_function.reward_kwargs={api_key: sk-1}",
+        "custom_reward_function.reward_kwargs={'api_key':'sk-1'}",
+        "data.x.github_token=sk-1",
+        "data.x.openai_key=sk-1",
+        "data.url=https://user:sk-1@host/path",
+    ],
+)
+def test_an_override_shows_no_secret_wherever_it_stands(override):
+    assert "sk-1" not in redact_override(override)
+
+
+@pytest.mark.parametrize("override", ["data.prompt_key=prompt", "rollout.max_token=5", "data.files=http://host:80/a"])
+def test_an_override_without_a_secret_stays(override):
+    assert redact_override(override) == override
+
+
+def test_the_login_of_a_url_is_hidden_in_a_tree():
+    assert redact_tree({"url": "https://me:sk-1@host/a"}) == {"url": f"https://{REDACTED}@host/a"}

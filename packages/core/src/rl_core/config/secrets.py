@@ -11,9 +11,11 @@ REDACTED: Final = "<redacted>"
 _SECRET_SECTIONS: Final = frozenset({"env_vars"})
 _SECRET_NAMES: Final = re.compile(
     r"(^|[_-])(api[_-]?key|access[_-]?key|private[_-]?key|secret([_-]?key)?|passw(or)?d|credentials?|"
-    r"(auth|access|hf|api|bearer|refresh)[_-]?token)$|^token$|^authorization$",
+    r"(openai|anthropic|wandb|hf|hugging[_-]?face|aws|azure|google|gcp|mistral|cohere)[_-]?key|"
+    r"(auth|access|hf|api|bearer|refresh|git(hub|lab)|bot|session|slack|wandb)[_-]?token)$|^token$|^authorization$",
     re.IGNORECASE,
 )
+_LOGIN_IN_URL: Final = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 
 
 def is_secret_path(path: str) -> bool:
@@ -39,7 +41,7 @@ def redact_tree(value: Any, path: str = "") -> Any:
         return REDACTED
     if isinstance(value, list | tuple):
         return [redact_tree(item, path) for item in value]
-    return value
+    return _without_login(value) if isinstance(value, str) else value
 
 
 def redact_override(text: str) -> str:
@@ -48,8 +50,13 @@ def redact_override(text: str) -> str:
     name = key.lstrip("+~").strip()
     if not equals:
         return text
-    holds_section = any(
-        section in (name.rpartition(".")[2], *re.findall(r"\w+", value)) for section in _SECRET_SECTIONS
-    )
     # A section given whole, as a dictionary, is hidden whole: its braces are not worth parsing to show the rest.
-    return f"{key}={REDACTED}" if holds_section or is_secret_path(name) else text
+    names_in_value = re.findall(r"([\w-]+)['\"]?\s*:(?!//)", value)
+    holds_secret = any(inner in _SECRET_SECTIONS or is_secret_path(inner) for inner in names_in_value)
+    is_hidden = holds_secret or name.rpartition(".")[2] in _SECRET_SECTIONS or is_secret_path(name)
+    return f"{key}={REDACTED}" if is_hidden else _without_login(text)
+
+
+def _without_login(text: str) -> str:
+    """``text`` without the user and password of a URL in it."""
+    return _LOGIN_IN_URL.sub(REDACTED, text)

@@ -24,12 +24,15 @@ class TaskRunner:
         """Train as configured; everything that was started is ended, also after a failure."""
         config, registry = composed.tree, get_registry()
         runtime = choose_runtime(config, registry)
-        folder = write_run_folder(composed, registry)
         trainer = PPOTrainer(config, load_tokenizer(config, registry), runtime, registry)
         try:
             trainer.init_workers()
             if trainer.global_step >= trainer.total_steps:
+                folder = config.trainer.default_local_dir
                 print(f"already complete: all {trainer.total_steps} steps are done, see {folder}")  # noqa: T201
+            else:
+                # A run that is refused, or has nothing to do, must not describe itself as what trained the checkpoints.
+                write_run_folder(composed, registry)
             trainer.fit()
         except (MissingRolloutError, MissingRewardError):
             save_interrupted(trainer)

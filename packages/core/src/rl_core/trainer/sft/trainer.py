@@ -162,12 +162,15 @@ def train(composed: SFTConfig) -> Path:
     path = model.tokenizer_path or model.path
     tokenizer = model_tokenizer(model, strategy, registry, path=path, section="model")
     runtime = choose_runtime(config, registry)
-    folder = write_run_folder(composed, registry)
     trainer = SFTTrainer(config, tokenizer, runtime, registry)
     try:
         trainer.init_workers()
+        folder = Path(config.trainer.default_local_dir).expanduser()
         if trainer.global_step >= trainer.total_steps:
             print(f"already complete: all {trainer.total_steps} steps are done, see {folder}")  # noqa: T201
+        else:
+            # A run that is refused, or has nothing to do, must not describe itself as what trained the checkpoints.
+            write_run_folder(composed, registry)
         trainer.fit()
         trainer.export()
     finally:
