@@ -24,6 +24,8 @@ def draw(run_folder: Path) -> str:
     names = ("critic/score/mean", SHOWS_WORK)
     lines = tuple(Line(label, run.series(name)) for label, name in zip(_LABELS, names, strict=True))
     root = ElementTree.fromstring(chart_svg(Chart("Reward and answers that show their work", "", lines), "demo"))
+    root.set("width", "576")
+    root.set("height", "288")
     for parent in list(root.iter()):
         for child in list(parent):
             if child.get("class") == "points":

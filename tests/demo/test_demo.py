@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from rl_demo.progress import ACCURACY
+from source_tree import ROOT
 
 # The command line's own entry, in a process whose Python reaches no other machine.
 OFFLINE = """
@@ -46,9 +47,35 @@ def demo(folder: Path, *arguments: str, timeout: float = 1800) -> str:
     return done.stdout
 
 
-def grpo_steps(folder: Path) -> list[dict[str, float]]:
+def run_script(script: str, command: str, cwd: Path) -> str:
+    """Run one of the script's two commands, with nothing but the network cut off, and what it printed."""
+    only = f'rl() {{ [ "$1" != {command} ] || "{sys.executable}" -c "$OFFLINE" "$@"; }}\n'
+    done = subprocess.run(
+        ["sh", "-ec", only + script],
+        cwd=cwd,
+        env=os.environ | {"OFFLINE": OFFLINE},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def grpo_steps(folder: Path, run: str = "grpo") -> list[dict[str, float]]:
     """What each step of GRPO logged; the first line is the validation before it."""
-    return [json.loads(line) for line in (folder / "grpo" / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_make_passes_the_seed():
+    def commands(*variables: str) -> str:
+        return subprocess.run(
+            ["make", "-n", "demo", *variables], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert commands().splitlines()[-1] == ".venv/base/bin/rl demo "
+    assert commands("SEED=7").splitlines()[-1] == '.venv/base/bin/rl demo --seed "7"'
 
 
 @pytest.mark.heavy
@@ -68,8 +95,30 @@ def test_the_whole_chain_on_a_few_steps(tmp_path):
     assert ACCURACY in steps[-1]
     assert all(step["training/logprob_gap/mean"] < 1e-5 for step in steps)
     assert all(step["rollout/failed"] == step["reward/missing"] == 0 for step in steps)
-    assert (tmp_path / "demo" / "commands.sh").read_text().count("\nrl ") == 2
+    assert re.search(r"show their work: \d+% in its first step, \d+% in its last\.", output)
+    assert "two ways of adding" in output
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+    # The script, with a key changed: it trains, does something else than before, and leaves what there was.
+    script = (tmp_path / "demo" / "commands.sh").read_text()
+    faster = script.replace("actor_rollout_ref.actor.optim.lr=0.0004", "actor_rollout_ref.actor.optim.lr=0.01")
+    assert faster != script
+    printed = run_script(faster, "train", tmp_path)
+    assert "already complete" not in printed
+    _, *again = grpo_steps(tmp_path / "demo", "grpo-again")
+    assert [step["actor/lr"] for step in again] == [pytest.approx(25 * step["actor/lr"]) for step in steps]
+    assert [step["step"] for step in again] == [1, 2, 3]
+    assert again[0]["critic/score/mean"] == steps[0]["critic/score/mean"]
+    assert again[-1]["actor/grad_norm"] != pytest.approx(steps[-1]["actor/grad_norm"], rel=1e-3)
+    assert grpo_steps(tmp_path / "demo") == [before, *steps]
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
+        "commands.sh",
+        "data",
+        "grpo",
+        "grpo-again",
+        "model",
+        "sft",
+    ]
 
 
 @pytest.mark.slow

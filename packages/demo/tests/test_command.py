@@ -20,11 +20,12 @@ def test_what_can_be_said(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seed", "one"], "argument --seed: must be a whole number from 0 on, found 'one'"),
-        (["--seed", "-1"], "argument --seed: must be a whole number from 0 on, found '-1'"),
+        (["--seed", "one"], "argument --seed: must be a whole number from 0 to 4294967295, found 'one'"),
+        (["--seed", "-1"], "argument --seed: must be a whole number from 0 to 4294967295, found '-1'"),
         (["--seed", "1.5"], "found '1.5'"),
+        (["--seed", "4294967296"], "found '4294967296'"),
         (["--seed", ""], "found ''"),
-        (["--steps", "0"], "argument --steps: must be a whole number from 1 on, found '0'"),
+        (["--steps", "0"], "argument --steps: must be a whole number from 1 to 100000, found '0'"),
         (["--lr", "-1"], "argument --lr: must be a number from 0 on, found '-1'"),
         (["--lr", "nan"], "found 'nan'"),
         (["--lr", "fast"], "found 'fast'"),
@@ -45,6 +46,26 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     with pytest.raises(ConfigError, match="not an empty folder"):
         main(["--folder", str(tmp_path / "thesis.txt")])
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"file/demo cannot be made: Not a directory\. Name another one: --folder DIR"
+    ):
+        main(["--folder", str(tmp_path / "file" / "demo")])
+
+
+def test_ctrl_c_says_what_stays_and_promises_no_resume(tmp_path, monkeypatch, capsys):
+    def interrupted(demo):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rl_demo.command.run_demo", interrupted)
+    monkeypatch.setattr("rl_demo.command.require_engines", lambda: None)
+    assert main(["--folder", str(tmp_path / "demo")]) == 130
+    said = capsys.readouterr().err
+    assert said.startswith(f"interrupted. What there is stays in {tmp_path / 'demo'};")
+    assert said.endswith("demo begins at the beginning.\n")
 
 
 class RegistryWithout:

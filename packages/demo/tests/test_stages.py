@@ -1,3 +1,4 @@
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -44,8 +45,15 @@ def test_folders_of_any_name_reach_the_configuration(name):
 
 def test_the_script_holds_the_arguments_as_a_shell_reads_them(data, tmp_path):
     grpo = grpo_arguments(tmp_path / "m", data, tmp_path / "run", seed=1, steps=5, learning_rate=1e-3)
-    script = commands_text(["optim.betas=[0.9,0.98]"], grpo)
+    script = commands_text(["optim.betas=[0.9,0.98]"], grpo, export=Path("/tmp/it's"))
     shown = subprocess.run(
         ["sh", "-c", 'rl() { printf "%s\\n" "$@"; }\n' + script], capture_output=True, text=True, check=True
     )
     assert shown.stdout.splitlines() == ["sft", "optim.betas=[0.9,0.98]", "train", *grpo]
+
+
+def test_the_script_says_how_to_start_from_the_other_model(data, tmp_path):
+    grpo = grpo_arguments(tmp_path / "m", data, tmp_path / "run", seed=1, steps=5, learning_rate=1e-3)
+    (line,) = (line for line in commands_text([], grpo, export=tmp_path / "a b").splitlines() if "a b" in line)
+    (argument,) = shlex.split(line.removeprefix("#"))
+    assert compose_request(parse_cli([*grpo, argument])).tree.actor_rollout_ref.model.path == str(tmp_path / "a b")

@@ -8,21 +8,22 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from rl_core.entry_point import INTERRUPTED
 from rl_core.errors import ConfigError, PluginNotFoundError
 from rl_core.plugins import get_registry
 from rl_core.plugins.hints import DEFAULT_BACKEND
 
-from rl_demo.files import write_data
+from rl_demo.files import DataFiles, write_data
 from rl_demo.model import save_model
 from rl_demo.problems import split_problems
-from rl_demo.progress import ACCURACY
+from rl_demo.progress import ACCURACY, SHOWS_WORK
 from rl_demo.quiet import one_quiet_thread
 from rl_demo.stages import (
     GRPO_LR,
@@ -36,6 +37,8 @@ from rl_demo.stages import (
     sft_model,
 )
 
+_LARGEST_SEED: Final = 2**32 - 1
+_MOST_STEPS: Final = 100_000
 _INSTALL: Final = "pip install rl-demo rl-backend-fsdp rl-rollout-hf"
 
 
@@ -81,7 +84,17 @@ def main(argv: Sequence[str]) -> int:
     """
     demo = parse(argv)
     require_engines()
-    run_demo(demo)
+    try:
+        demo.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the folder {demo.folder} cannot be made: {error.strerror}. Name another one: --folder DIR"
+        raise ConfigError(msg) from error
+    try:
+        run_demo(demo)
+    except KeyboardInterrupt:
+        text = f"interrupted. What there is stays in {demo.folder}; the next {_program()} demo begins at the beginning."
+        print(text, file=sys.stderr)  # noqa: T201 - where the end of a command is told
+        return INTERRUPTED
     return 0
 
 
@@ -96,10 +109,12 @@ def parse(argv: Sequence[str]) -> Demo:
         description="A tiny model learns to add two numbers: by SFT until it is mediocre, by GRPO from there. "
         "Needs no GPU, no network, and a few minutes.",
     )
-    parser.add_argument("--seed", type=_count(0), default=1, metavar="N", help="another run (default: 1)")
+    parser.add_argument(
+        "--seed", type=_whole(0, _LARGEST_SEED), default=1, metavar="N", help="another run (default: 1)"
+    )
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where everything goes (default: outputs/demo/...)")
     parser.add_argument(
-        "--steps", type=_count(1), default=GRPO_STEPS, metavar="N", help=f"of GRPO (default: {GRPO_STEPS})"
+        "--steps", type=_whole(1, _MOST_STEPS), default=GRPO_STEPS, metavar="N", help=f"of GRPO (default: {GRPO_STEPS})"
     )
     parser.add_argument(
         "--lr",
@@ -109,7 +124,11 @@ def parse(argv: Sequence[str]) -> Demo:
         help=f"learning rate of GRPO (default: {GRPO_LR:g}); 0 learns nothing, as a control",
     )
     parser.add_argument(
-        "--sft-steps", type=_count(1), default=SFT_STEPS, metavar="N", help=f"of the warm start (default: {SFT_STEPS})"
+        "--sft-steps",
+        type=_whole(1, _MOST_STEPS),
+        default=SFT_STEPS,
+        metavar="N",
+        help=f"of the warm start (default: {SFT_STEPS})",
     )
     options = parser.parse_args(list(argv))
     folder = options.folder
@@ -143,7 +162,6 @@ def run_demo(demo: Demo) -> None:
     from rl_core.trainer.sft import main as sft  # noqa: PLC0415
 
     clock, folder = Stopwatch(), demo.folder.absolute()  # so that the commands work from anywhere
-    grpo_run, sft_run = folder / "grpo", folder / "sft"
     _say(f"rl demo, seed {demo.seed}; everything goes to {demo.folder}")
     with one_quiet_thread():
         with clock.stage("data and model"):
@@ -154,11 +172,10 @@ def run_demo(demo: Demo) -> None:
             f"\n1/3  Sums below 100 of two numbers of two digits: {len(split.sft):,} for SFT, {len(split.rl):,} for GRPO,"
             f"\n     {len(split.held_out)} held out. A Llama of {weights:,} random weights."
         )
-        first = sft_arguments(folder / "model", data, sft_run, seed=demo.seed, steps=demo.sft_steps)
-        second = grpo_arguments(
-            sft_model(sft_run), data, grpo_run, seed=demo.seed, steps=demo.steps, learning_rate=demo.learning_rate
-        )
-        (folder / "commands.sh").write_text(commands_text(first, second), encoding="utf-8")
+        first, second = _stages(demo, data, folder / "sft", folder / "grpo")
+        again = _stages(demo, data, folder / "sft-again", folder / "grpo-again")
+        script = commands_text(*again, export=sft_model(folder / "sft-again"))
+        (folder / "commands.sh").write_text(script, encoding="utf-8")
 
         _say(
             "\n2/3  SFT on the answers of two teachers. The one that is asked most forgets the"
@@ -176,6 +193,22 @@ def run_demo(demo: Demo) -> None:
     _report(demo, clock)
 
 
+def _stages(demo: Demo, data: DataFiles, sft_run: Path, grpo_run: Path) -> tuple[list[str], list[str]]:
+    """Arguments of both stages with these run folders; GRPO starts from the demonstration's own SFT, wherever it writes."""
+    folder = demo.folder.absolute()
+    return (
+        sft_arguments(folder / "model", data, sft_run, seed=demo.seed, steps=demo.sft_steps),
+        grpo_arguments(
+            sft_model(folder / "sft"),
+            data,
+            grpo_run,
+            seed=demo.seed,
+            steps=demo.steps,
+            learning_rate=demo.learning_rate,
+        ),
+    )
+
+
 def _report(demo: Demo, clock: Stopwatch) -> None:
     from rl_report import load_run, terminal_report, write_html  # noqa: PLC0415 - heavy
 
@@ -185,15 +218,17 @@ def _report(demo: Demo, clock: Stopwatch) -> None:
         page = write_html(run)
     _say("")
     terminal_report(run)
-    accuracy = run.series(ACCURACY)
+    accuracy, careful = run.series(ACCURACY), run.series(SHOWS_WORK)
     times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in clock.seconds.items())
     _say(
         f"\nHeld-out accuracy: {accuracy.first:.1%} after SFT, {accuracy.last:.1%} after {demo.steps} steps of GRPO."
+        f"\nSampled answers that show their work: {careful.first:.0%} in its first step, {careful.last:.0%} in its last."
+        "\nSFT showed two ways of adding; GRPO is to find the one that pays."
         f"\nTime: {sum(clock.seconds.values()):.0f} s: {times}."
         f"\nRun folder: {grpo_run}\nReport:     {page}"
         "\n\nWhat to try next"
         f"\n  {_program()} demo --lr 0: the control, which learns nothing and so may not gain"
-        f"\n  {demo.folder / 'commands.sh'}: both stages as commands; change a key, run one again"
+        f"\n  {demo.folder / 'commands.sh'}: both stages as commands, for run folders of their own; change a key, run one"
         '\n  your own model, data and reward: "First real run" in the README'
     )
 
@@ -210,17 +245,20 @@ def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - what the command is for
 
 
-def _count(least: int) -> type[int]:
-    """A parser of whole numbers from ``least`` on."""
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """A parser of whole numbers from ``least`` to ``most``."""
 
     def parsed(text: str) -> int:
-        number = int(text) if text.lstrip("-").isdigit() else None
-        if number is None or number < least:
-            msg = f"must be a whole number from {least} on, found {text!r}"
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            msg = f"must be a whole number from {least} to {most}, found {text!r}"
             raise argparse.ArgumentTypeError(msg)
         return number
 
-    return parsed  # type: ignore[return-value]
+    return parsed
 
 
 def _rate(text: str) -> float:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 ACCURACY: Final = f"val-core/{DATA_SOURCE}/acc/mean@1"
 """Greedy accuracy on the held-out problems, as ``rl train`` logs it."""
 
+SHOWS_WORK: Final = "reward_extra/shows_work/mean"
+"""Share of a step's sampled answers that show their work."""
+
 _WATCHED: Final = (
     ("reward", "critic/score/mean", "{:.2f}"),
-    ("show their work", "reward_extra/shows_work/mean", "{:.0%}"),
+    ("show their work", SHOWS_WORK, "{:.0%}"),
     ("loss", "train/loss", "{:.3f}"),
 )
 _LINES: Final = 10

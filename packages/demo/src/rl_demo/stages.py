@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from rl_demo.files import DataFiles
 
-SFT_STEPS: Final = 500
-GRPO_STEPS: Final = 60
+SFT_STEPS: Final = 700
+GRPO_STEPS: Final = 100
 GRPO_LR: Final = 4e-4
 
 PROMPTS_PER_STEP: Final = 32
@@ -20,7 +20,7 @@ RESPONSES_PER_PROMPT: Final = 8
 OPTIMIZER_STEPS: Final = 2
 """In a step of GRPO, each on its own half of the answers."""
 
-_PLAIN: Final = re.compile(r"[\w./~-]+")
+_PLAIN: Final = re.compile(r"[\w./~-]+", re.ASCII)
 
 _COMMON: Final[dict[str, Any]] = {
     "trainer.device": "cpu",
@@ -44,7 +44,7 @@ def sft_arguments(model: Path, data: DataFiles, run: Path, *, seed: int, steps: 
     return _arguments(
         _COMMON
         | {
-            "trainer.experiment_name": "sft",
+            "trainer.experiment_name": run.name,
             "trainer.default_local_dir": run,
             "trainer.seed": seed,
             "trainer.total_training_steps": steps,
@@ -84,7 +84,7 @@ def grpo_arguments(
     return _arguments(
         _COMMON
         | {
-            "trainer.experiment_name": "grpo",
+            "trainer.experiment_name": run.name,
             "trainer.default_local_dir": run,
             "trainer.seed": seed,
             "trainer.total_training_steps": steps,
@@ -106,20 +106,34 @@ def grpo_arguments(
     )
 
 
-def commands_text(sft: Sequence[str], grpo: Sequence[str]) -> str:
-    """Both stages as a shell script, for those who want to change a key and run one again."""
+def commands_text(sft: Sequence[str], grpo: Sequence[str], *, export: Path) -> str:
+    """Both stages as a shell script, for those who want to change a key and run one again.
+
+    Args:
+        sft: arguments of ``rl sft``.
+        grpo: arguments of ``rl train``.
+        export: the model that ``sft`` leaves. It is in a comment, for ``grpo`` starts from another one.
+    """
+    other_model = shlex.quote(_argument("actor_rollout_ref.model.path", export))
     return "".join(
         [
-            "# The two stages of the demonstration as it ran them. Change trainer.default_local_dir to keep what is there.\n",
+            "# The two stages of the demonstration, each with a run folder of its own: change a key, run one.\n"
+            "# A folder holds one run, and a finished one is not trained again: for each further try, change\n"
+            "# trainer.default_local_dir too.\n",
             f'PATH="$PATH:{Path(sys.executable).parent}"\n',
             _command("sft", sft),
+            f"\n# From the model of the demonstration's SFT. From that of the command above:\n#   {other_model}",
             _command("train", grpo),
         ]
     )
 
 
 def _arguments(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={_quoted(value) if isinstance(value, Path) else value}" for key, value in values.items()]
+    return [_argument(key, value) for key, value in values.items()]
+
+
+def _argument(key: str, value: object) -> str:
+    return f"{key}={_quoted(value) if isinstance(value, Path) else value}"
 
 
 def _quoted(path: Path) -> str:
