@@ -11,7 +11,11 @@ import pytest
 pytestmark = pytest.mark.heavy
 
 LAUNCHER = """
+import signal
 import sys
+
+# A shell's background jobs, and what they start, ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from functools import partial
 from rl_core.config.ray import RayConfig, RayInitConfig
 from rl_core.entry_point import report_errors

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -98,6 +100,7 @@ class Cluster:
                     "with `ray start --head`, or leave the address out to run on this machine alone."
                 )
                 raise ConfigError(msg) from error
+            _end_on_sigterm()
             return
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
@@ -111,6 +114,7 @@ class Cluster:
         )
         guard_daemons(before)
         self.started_here = True
+        _end_on_sigterm()
 
     def worker_environment(self, *, on_cuda: bool) -> dict[str, str]:
         """Variables that a worker's process gets before it loads anything.
@@ -158,6 +162,14 @@ class Cluster:
             ray.timeline(filename=self._config.timeline_json_file)
         if not self.joined_before:
             ray.shutdown()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_on_sigterm() -> None:
+    """Let a scheduler's SIGTERM end the run as Ctrl-C does: Ray's own handler aborts the process where it stands."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _check_answers(address: str) -> None:
