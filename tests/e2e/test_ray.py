@@ -131,6 +131,7 @@ def two_nodes(installed_fakes):
     cluster.shutdown()
 
 
+@pytest.mark.slow  # makes clusters of its own, which a run that has one already disturbs
 def test_two_nodes_train_alike_and_the_loss_of_one_ends_the_run(two_nodes, ppo, tmp_path):
     spread = [RAY, "trainer.nnodes=2", "trainer.n_gpus_per_node=2"]
     assert_same_run(train(tmp_path / "both", *PPO, *spread), ppo)

@@ -86,7 +86,7 @@ def assert_same_steps(run, reference):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-5, abs=1e-7), key
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_grpo_takes_the_same_steps_on_more_workers(workers, model, in_one_process, tmp_path, ray_here):
     run = train(model, tmp_path, *SHORT, *ALGORITHMS["grpo"], RAY, f"trainer.n_gpus_per_node={workers}")
     assert_same_steps(run, in_one_process("grpo"))
