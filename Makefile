@@ -5,6 +5,8 @@
 PYTHON ?= python3
 BASE := .venv/base/bin
 SOURCES := $(wildcard packages/*/src)
+# Only a SEED that was given to make: one that a shell happens to export is for something else.
+SEED_OPTION = $(if $(filter command file,$(origin SEED)),$(if $(SEED),--seed "$(SEED)"))
 
 .PHONY: help env demo test test-slow lint format bench workflows api clean
 
@@ -14,8 +16,8 @@ help:  ## list the targets
 env:  ## make or refresh the base test environment
 	@$(PYTHON) ci/env.py base
 
-demo: env  ## a tiny model learns to add in front of you: SFT, then GRPO; SEED=n for another run
-	@$(BASE)/rl demo $(if $(SEED),--seed "$(SEED)")
+demo: env  ## a tiny model learns to add in front of you: SFT, then GRPO; make demo SEED=n for another run
+	@$(BASE)/rl demo $(SEED_OPTION)
 
 test: ## light tests on all cores, then the heavy ones; what CI runs
 	@$(PYTHON) ci/test.py
@@ -41,7 +43,7 @@ workflows: env  ## regenerate .github/workflows from ci/matrix.toml
 api: env  ## rewrite the api.txt of every package
 	$(BASE)/python ci/update_api.py
 
-clean:  ## remove environments, caches and build products
-	rm -rf .venv build dist outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove environments, caches and build products; runs below outputs/ stay
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find packages tests benchmarks ci examples templates -type d \
 	  \( -name __pycache__ -o -name .pytest_cache -o -name dist -o -name build -o -name '*.egg-info' \) -prune -exec rm -rf {} +

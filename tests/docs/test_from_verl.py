@@ -10,8 +10,9 @@ import pytest
 import yaml
 from fakes_training import overrides, write_prompts
 from rl_core.config import compose_leniently
-from rl_core.config.aliases import ALIASES, apply_aliases, plugin_aliases
+from rl_core.config.aliases import ALIASES, SFT_ALIASES, SFT_KEEP_NEWEST, apply_aliases, plugin_aliases
 from rl_core.config.inert import COMPATIBILITY, LATER, matches
+from rl_core.config.layout import SFT
 from rl_core.config.nested import leaves, set_path
 from rl_core.config.values import sort_values
 from rl_core.plugins import Registry
@@ -92,7 +93,8 @@ def test_spellings_are_read_as_the_page_says(read_as):
 
 
 def test_keys_that_the_page_names_exist(read_as):
-    prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"^### Keys of fine-tuning$.*?(?=^## )", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
     keys = {
         text.removesuffix(".*")
         for text in code(prose)
@@ -101,6 +103,29 @@ def test_keys_that_the_page_names_exist(read_as):
     refused = {pattern.removesuffix(".*") for row in table("Refused") for pattern in code(row[0])}
     assert len(keys) > 60
     assert [key for key in sorted(keys - refused) if not read_as(key)] == []
+
+
+def test_keys_of_fine_tuning():
+    registry = Registry(Selection())
+    registry.load_entry_points()
+    schema = compose_leniently(["model.path=m"], registry=registry, layout=SFT).config.schema
+    for verl, here, what in table("Keys of fine-tuning"):
+        (old,) = code(verl)
+        given = {}
+        set_path(given, old, True)
+        apply_aliases(given, SFT_ALIASES, SFT_KEEP_NEWEST)
+        read_as = [path for path, _ in leaves(given)]
+        assert old not in schema.keys
+        assert set(code(here)) <= set(schema.keys)
+        if what == "accepted":
+            assert read_as == code(here)
+        else:
+            assert what.startswith("refused: ")
+            assert read_as == [old]
+            assert sort_values(given, schema).unknown
+    assert {old for old, _ in SFT_ALIASES if "modules" not in old} <= {
+        code(row[0])[0] for row in table("Keys of fine-tuning")
+    }
 
 
 def test_defaults_that_differ_are_exactly_those_of_the_page(schema, read_as):

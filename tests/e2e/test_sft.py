@@ -48,6 +48,13 @@ def test_the_loss_falls_and_is_validated(plain):
     assert all(step["train/num_sequences"] == 5 and step["train/grad_norm"] > 0 for step in metrics[1:])
 
 
+def test_memory_of_training_and_of_validating(plain):
+    metrics, _ = plain
+    assert all(0.01 < step["memory/sft/update_sft_gib"] < 64 for step in metrics[1:])
+    assert [step["step"] for step in metrics if "memory/sft/compute_loss_gib" in step] == [1, 2, 4]
+    assert all(step["perf/cpu_memory_used_gb"] > 0.01 for step in metrics[1:])
+
+
 @pytest.mark.parametrize("cut", CUTS)
 def test_the_same_numbers_however_the_work_is_cut(plain, cut, tmp_path):
     metrics, wanted = plain

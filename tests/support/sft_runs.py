@@ -66,6 +66,6 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def untimed(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Metrics without those that a clock decides."""
-    timed = ("timing_s/", "perf/time", "perf/throughput")
+    """Metrics without those that the clock and the machine decide."""
+    timed = ("timing_s/", "memory/", "perf/time", "perf/throughput", "perf/cpu_memory", "perf/max_memory")
     return [{name: value for name, value in step.items() if not name.startswith(timed)} for step in steps]

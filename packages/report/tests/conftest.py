@@ -118,6 +118,7 @@ def sft_folder(tmp_path):
     rows = [{"step": 0, "val/loss": 5.0, "val/perplexity": 148.4}]
     for step, loss in ((1, 5.0), (2, 2.0), (3, 1.0)):
         rows.append({"step": step, "train/loss": loss, "train/lr": 0.001, "timing_s/update": 1.0, "timing_s/step": 1.2})
+        rows[-1] |= {"memory/sft/update_sft_gib": 0.5 * step, "perf/cpu_memory_used_gb": 1.5}
     rows[-1]["val/loss"] = 1.25
     write_lines(run / "metrics.jsonl", rows)
     (run / "config.yaml").write_text("trainer: {experiment_name: warm}\nmodel: {path: tiny}\n")

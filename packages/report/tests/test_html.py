@@ -105,7 +105,9 @@ def test_a_run_of_fine_tuning_has_only_what_it_has(sft_folder):
     page = Page(html_report(load_run(sft_folder)))
     assert "Training loss fell from 5 to 1 in 3 steps." in page.text
     assert "The folder has no environment.json." in page.text
-    assert not {"held-out", "samples", "memory", "parity", "missing"} & set(page.ids)
+    assert "update sft" in page.text
+    assert "memory" in page.ids
+    assert not {"held-out", "samples", "parity", "missing"} & set(page.ids)
 
 
 def test_a_run_that_has_only_begun(logged, row):

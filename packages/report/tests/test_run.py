@@ -1,8 +1,10 @@
+import io
 import json
 
 import pytest
+from rich.console import Console
 from rl_core.errors import DataError
-from rl_report import load_run
+from rl_report import html_report, load_run, terminal_report
 
 
 def test_everything_of_a_run_folder(folder):
@@ -52,8 +54,31 @@ def test_a_torn_last_line_is_left_out_and_told(folder):
 
 
 def test_an_earlier_run_beside_it_is_told(folder):
-    (folder / "metrics.previous.jsonl").write_text("{}\n")
-    assert any("earlier run" in note for note in load_run(folder).notes)
+    (folder / "metrics.previous.1.jsonl").write_text("{}\n")
+    assert any("an earlier run (metrics.previous.1.jsonl)" in note for note in load_run(folder).notes)
+    (folder / "metrics.previous.2.jsonl").write_text("{}\n")
+    assert any("earlier runs (metrics.previous.1.jsonl, metrics" in note for note in load_run(folder).notes)
+
+
+def test_nothing_in_a_run_folder_can_steer_a_terminal(folder):
+    steer = "\x1b[31m\u202e"
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    lines[-1] = json.dumps(json.loads(lines[-1]) | {f"val-core/{steer}/acc/mean@1": 0.5, f"{steer}/nan_count": None})
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    # YAML writes such characters as escapes, and most of them stand nowhere in its text.
+    (folder / "config.yaml").write_text('trainer: {experiment_name: "a\\e[31m\\u202e", logger: ["\\e"]} # \u202e\n')
+    (folder / "environment.json").write_text(json.dumps({"command": ["rl", steer], "packages": {steer: steer}}))
+    run = load_run(folder)
+    kept = repr((run.rows, run.config, run.environment, run.notes))  # shows such characters as escapes
+    assert "\\x1b" not in kept
+    assert "\\u202e" not in kept
+    assert "\u202e" not in run.config_text
+    assert run.setting("trainer.experiment_name") == "a\ufffd[31m\ufffd"
+    out = io.StringIO()
+    terminal_report(run, Console(file=out, width=80, highlight=False))
+    for text in (out.getvalue(), html_report(run)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
 
 
 def test_files_that_are_not_there_are_told(logged, row):

@@ -1,7 +1,9 @@
+import io
 import json
 
 import pytest
-from rl_report import load_run
+from rich.console import Console
+from rl_report import html_report, load_run, terminal_report
 from rl_report.story import movement, tell
 
 
@@ -125,3 +127,26 @@ def test_numbers_of_nothing_that_is_known(logged):
 )
 def test_movement(first, last, expected):
     assert movement(first, last) == expected
+
+
+def test_only_step_0_is_before_training(folder):
+    for name in ("metrics", "samples"):
+        path = folder / f"{name}.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row | {"step": row["step"] or 1}) + "\n" for row in rows))
+    run = load_run(folder)
+    story = tell(run)
+    assert "Held-out accuracy rose from 0.25 to 0.75 on digits (from step 1 to step 3)." in story.verdict
+    assert (story.pair_title, story.pair_names) == ("First and last validation", ("first", "last"))
+    page, out = html_report(run), io.StringIO()
+    terminal_report(run, Console(file=out, width=80))
+    for text in (page, out.getvalue()):
+        assert "First and last validation" in text
+        assert "efore and after" not in text
+
+
+def test_a_group_that_failed_is_not_counted_on_top_of_its_rollouts(logged, row):
+    rows = [row(1, 0.2) | {"rollout/failed": 4.0, "rollout/failed_groups": 1.0}]
+    story = tell(load_run(logged(*rows)))
+    assert next(fact.value for fact in story.facts if fact.label == "Missing or failed") == "4"
+    assert "prompts of which every rollout failed" in {item.label for item in story.failures}

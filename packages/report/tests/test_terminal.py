@@ -106,3 +106,20 @@ def test_a_long_run_is_smoothed(logged, row):
 def test_standard_output_that_is_no_terminal_is_80_columns(folder, capsys):
     terminal_report(load_run(folder))
     assert max(cell_len(line) for line in capsys.readouterr().out.splitlines()) <= 80
+
+
+def test_markup_in_the_name_of_a_phase_or_a_role_is_text(logged):
+    text = printed(
+        logged(
+            {
+                "step": 1,
+                "timing_s/[red]mine": 1.0,
+                "timing_s/step": 1.0,
+                "memory/a/[bold]x_gib": 1.0,
+                "memory/b/[b]y_gib": 1.0,
+            }
+        )
+    )
+    assert "[red]mine" in text
+    assert "a: [bold]x" in text
+    assert "b: [b]y" in text

@@ -52,3 +52,4 @@ def test_plain():
 
 def test_printable_keeps_letters_of_every_language_and_line_ends():
     assert printable("día 数学 🙂\n\tx\r\x1b[1m") == "día 数学 🙂\n\tx��[1m"
+    assert printable("a\u202eb\u2066c 👩\u200d🔬") == "a�b�c 👩\u200d🔬"

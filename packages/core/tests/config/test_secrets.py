@@ -22,7 +22,19 @@ def test_secret_names(path):
 
 
 @pytest.mark.parametrize(
-    "path", ["data.max_tokens", "a.eos_token", "rollout.ppo_max_token_len_per_gpu", "a.tokenizer", "a.env_vars", "keys"]
+    "path",
+    [
+        "data.max_tokens",
+        "a.eos_token",
+        "data.messages_key",
+        "data.reward_fn_key",
+        "a.stop_token_ids",
+        "a.image_token",
+        "rollout.ppo_max_token_len_per_gpu",
+        "a.tokenizer",
+        "a.env_vars",
+        "keys",
+    ],
 )
 def test_ordinary_names(path):
     assert not is_secret_path(path)
@@ -60,6 +72,9 @@ def test_overrides_are_safe_to_print(text, shown):
         "data.x.github_token=sk-1",
         "data.x.openai_key=sk-1",
         "data.url=https://user:sk-1@host/path",
+        "data.x.judge_token=sk-1",
+        "data.url=https://host/path?api_key=sk-1",
+        "custom_reward_function.reward_kwargs={judge: {discord_token: sk-1}}",
     ],
 )
 def test_an_override_shows_no_secret_wherever_it_stands(override):

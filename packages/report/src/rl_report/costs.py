@@ -126,6 +126,8 @@ def memory(run: Run) -> Memory:
         "reward_model",
         "update_critic",
         "update_actor",
+        "update_sft",
+        "compute_loss",
     )
     found = []
     for name in run.names:

@@ -143,7 +143,7 @@ def load_run(path: str | Path) -> Run:
         rows=rows,
         samples=_samples(folder, notes),
         config=_config(folder / CONFIG, config_text),
-        config_text=config_text,
+        config_text=printable(config_text),
         environment=_environment(folder / ENVIRONMENT, notes),
         checkpoints=_checkpoints(folder),
         notes=tuple(notes),
@@ -181,7 +181,7 @@ def _rows(folder: Path, notes: list[str]) -> dict[int, dict[str, float | None]]:
         if isinstance(step, bool) or not isinstance(step, int):
             msg = f"{path} line {number} has no integer 'step'; it was not written by a run."
             raise DataError(msg)
-        values = {name: _number(path, number, name, value) for name, value in record.items()}
+        values = {name: _number(path, number, name, value) for name, value in _clean(record).items()}
         if all(name.startswith("val") for name in values):
             rows.setdefault(step, {}).update(values)  # a validation on its own adds to its step
             continue
@@ -196,8 +196,11 @@ def _rows(folder: Path, notes: list[str]) -> dict[int, dict[str, float | None]]:
         notes.append(
             f"{_steps(twice).capitalize()} {were} logged more than once, as after a resume; the last record counts."
         )
-    if (folder / "metrics.previous.jsonl").is_file():
-        notes.append("The folder also holds the numbers of an earlier run (metrics.previous.jsonl), not shown here.")
+    earlier = sorted(file.name for file in folder.glob("metrics.previous*.jsonl"))
+    if earlier:
+        names = printable(", ".join(earlier))
+        runs = "an earlier run" if len(earlier) == 1 else "earlier runs"
+        notes.append(f"The folder also holds the numbers of {runs} ({names}), not shown here.")
     rows = dict(sorted(rows.items()))
     lost = {
         name: [step for step, row in rows.items() if name in row and row[name] is None] for name in _all_names(rows)
@@ -242,8 +245,11 @@ def _samples(folder: Path, notes: list[str]) -> tuple[Sample, ...]:
 
 
 def _clean(value: Any) -> Any:
+    """Plain data whose texts are printable, names included."""
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
     return {printable(str(name)): _clean(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
@@ -285,7 +291,7 @@ def _config(path: Path, text: str) -> Mapping[str, Any]:
     except yaml.YAMLError as error:
         msg = f"{path} is not YAML: {error}"
         raise DataError(msg) from error
-    return tree if isinstance(tree, Mapping) else {}
+    return _clean(tree) if isinstance(tree, Mapping) else {}
 
 
 def _environment(path: Path, notes: list[str]) -> Mapping[str, Any]:
@@ -295,7 +301,7 @@ def _environment(path: Path, notes: list[str]) -> Mapping[str, Any]:
     except json.JSONDecodeError as error:
         msg = f"{path} is not JSON ({error.msg} at line {error.lineno}); remove it to have a report without it."
         raise DataError(msg) from error
-    return tree if isinstance(tree, Mapping) else {}
+    return _clean(tree) if isinstance(tree, Mapping) else {}
 
 
 def _checkpoints(folder: Path) -> tuple[int, ...]:

@@ -10,15 +10,16 @@ from typing import Any, Final
 from rl_report.charts import SMOOTHED_FROM, Chart, charts, moving_average
 from rl_report.costs import Memory, Timing, memory, timing
 from rl_report.run import Run, Sample, Series
-from rl_report.text import count, duration, number, short
+from rl_report.text import count, duration, number, printable, short
 from rl_report.validation import Headline, headlines
 
 SHOWN_STEPS: Final = 5
 """Training steps whose samples a report shows."""
 
+_FAILED_GROUPS: Final = "rollout/failed_groups"
 _FAILURES: Final = {
     "rollout/failed": "rollouts that failed and were left out",
-    "rollout/failed_groups": "prompts of which every rollout failed",
+    _FAILED_GROUPS: "prompts of which every rollout failed",
     "reward/missing": "rewards that are missing; their rollouts were left out",
     "val-aux/rollout/failed": "held-out answers that failed",
     "val-aux/reward/missing": "held-out rewards that are missing",
@@ -44,12 +45,14 @@ class Failure:
         total: over the whole run.
         worst_step: step with most of it; None where there is none.
         worst: how many there.
+        is_counted_elsewhere: whether it is another view of failures that stand in the list already.
     """
 
     label: str
     total: int
     worst_step: int | None = None
     worst: int = 0
+    is_counted_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,20 @@ class Story:
     command: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def pair_title(self) -> str:
+        """What the comparison of held-out answers is called; only step 0 is before training."""
+        if self.pair_steps is None or self.pair_steps[0] == self.pair_steps[1]:
+            return "Held-out answers"
+        return "Before and after" if self.pair_steps[0] == 0 else "First and last validation"
+
+    @property
+    def pair_names(self) -> tuple[str, str]:
+        """How the two sides of a pair are called."""
+        if self.pair_steps is None or self.pair_steps[0] == self.pair_steps[1]:
+            return "", "answer"
+        return ("before", "after") if self.pair_steps[0] == 0 else ("first", "last")
+
 
 def tell(run: Run) -> Story:
     """The story of a run."""
@@ -149,7 +166,7 @@ def tell(run: Run) -> Story:
     failures = _failures(run)
     pairs, steps = _pairs(run.samples)
     return Story(
-        title=str(run.setting("trainer.experiment_name") or run.folder.resolve().name),
+        title=str(run.setting("trainer.experiment_name") or printable(run.folder.resolve().name)),
         subtitle=_subtitle(run),
         verdict=_verdict(run, found),
         facts=tuple(_facts(run, found, times, gap, failures)),
@@ -192,7 +209,7 @@ def _verdict(run: Run, found: Sequence[Headline]) -> str:
         if item.is_compared:
             sentences.append(
                 f"Held-out {item.variable} {movement(item.before, item.after)}"
-                f"{f' on {item.source}' if item.source else ''} (before and after)."
+                f"{f' on {item.source}' if item.source else ''} ({_compared(item.steps)})."
             )
         else:
             where = f" on {item.source}" if item.source else ""
@@ -200,6 +217,11 @@ def _verdict(run: Run, found: Sequence[Headline]) -> str:
     return (
         " ".join(sentences) or f"{count(len(run.rows), 'step')} logged; neither a reward nor a loss among the numbers."
     )
+
+
+def _compared(steps: tuple[int, int]) -> str:
+    """Which two validations a sentence speaks of: the weights before training are only those of step 0."""
+    return "before and after" if steps[0] == 0 else f"from step {steps[0]} to step {steps[1]}"
 
 
 def _ends(series: Series) -> tuple[float, float, str]:
@@ -242,7 +264,7 @@ def _facts(
                 None if gap.is_close else False,
             )
         )
-    lost = sum(item.total for item in failures)
+    lost = sum(item.total for item in failures if not item.is_counted_elsewhere)
     if failures:
         facts.append(Fact("Missing or failed", str(lost), "counted and left out", None if not lost else False))
     return facts
@@ -300,7 +322,8 @@ def _failures(run: Run) -> tuple[Failure, ...]:
         if series:
             worst = max(series.values)
             step = series.steps[series.values.index(worst)] if worst else None
-            found.append(Failure(label, round(sum(series.values)), step, round(worst)))
+            again = name == _FAILED_GROUPS
+            found.append(Failure(label, round(sum(series.values)), step, round(worst), is_counted_elsewhere=again))
     return tuple(found)
 
 

@@ -132,16 +132,17 @@ def _print_pairs(out: Console, story: Story) -> None:
         return
     first, last = story.pair_steps
     about = f"the same held-out prompts at step {first} and step {last}" if first != last else f"step {last}"
-    _heading(out, "Before and after" if first != last else "Held-out answers", about)
+    _heading(out, story.pair_title, about)
+    names = story.pair_names
     for pair in _telling(story.pairs)[:PAIRS]:
         sample = pair.sample
         expected = "" if sample.ground_truth is None else f"   expected {_one_line(plain(sample.ground_truth))}"
         end = _cut(expected, out.width // 2)
         out.print(_cut(f"  {_one_line(sample.prompt)}", out.width - end.cell_len).append(end), style="dim")
         if first != last:
-            out.print(_answer("before", pair.before, out.width))
+            out.print(_answer(names[0], pair.before, out.width))
         style = "" if not pair.change else "green" if pair.change > 0 else "red"
-        out.print(_answer("after" if first != last else "answer", pair.after, out.width, style))
+        out.print(_answer(names[1], pair.after, out.width, style))
     if len(story.pairs) > PAIRS:
         out.print(Text(f"  and {count(len(story.pairs) - PAIRS, 'more prompt')} in the page", "dim"))
 
@@ -179,9 +180,8 @@ def _print_costs(out: Console, story: Story) -> None:
         table = _table("phase", "bar", "n", "n")
         largest = max(phase.share for phase in times.phases)
         for phase in times.phases:
-            table.add_row(
-                f"  {phase.label}", _bar(phase.share / largest), percent(phase.share), duration(phase.total_s)
-            )
+            texts = map(Text, (percent(phase.share), duration(phase.total_s)))
+            table.add_row(Text(f"  {phase.label}"), _bar(phase.share / largest), *texts)
         out.print(table)
     if held.phases:
         kind = "largest torch allocation on a device" if held.is_device else "resident set of the worker's process"
@@ -191,7 +191,8 @@ def _print_costs(out: Console, story: Story) -> None:
         roles = {item.role for item in held.phases}
         for item in held.phases:
             role = f"{item.role}: " if len(roles) > 1 else ""
-            table.add_row(f"  {(role + item.phase).replace('_', ' ')}", _bar(item.gib / most), gib(item.gib))
+            label = Text(f"  {(role + item.phase).replace('_', ' ')}")
+            table.add_row(label, _bar(item.gib / most), Text(gib(item.gib)))
         out.print(table)
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
+from typing import Any, Final
+
+_DIRECTIONS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def printable(text: str) -> str:
-    """The text without what could steer a terminal or break a file: control characters and halves of surrogate pairs.
+    """The text without what could steer a terminal, turn a line around or break a file.
 
-    Models write anything; each such character becomes U+FFFD. Line ends and tabs stay.
+    Models write anything: control characters, halves of surrogate pairs and marks of writing direction become U+FFFD. Line
+    ends and tabs stay.
     """
-    return "".join(
-        char if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs") else "\ufffd" for char in text
-    )
+    return "".join(char if char in "\n\t" or not _steers(char) else "\ufffd" for char in text)
+
+
+def _steers(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Cs") or char in _DIRECTIONS
 
 
 def number(value: float | None) -> str:

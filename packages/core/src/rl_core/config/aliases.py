@@ -33,6 +33,7 @@ ALIASES: Final[tuple[tuple[str, str], ...]] = (
 """Other spelling -> canonical key, for single keys and for whole sections."""
 
 SFT_ALIASES: Final[tuple[tuple[str, str], ...]] = (
+    ("model.partial_pretrain", "model.path"),
     ("optim.warmup_style", "optim.lr_scheduler_type"),
     ("optim.clip_grad", "engine.grad_clip"),
     ("model.lora.rank", "model.lora_rank"),

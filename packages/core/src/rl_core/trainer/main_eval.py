@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rl_core.entry_point import report_errors
 from rl_core.errors import ConfigError
 from rl_core.plugins import get_registry
+from rl_core.trainer.json_lines import unused_name
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
@@ -109,11 +110,12 @@ def _writable(text: str) -> Path:
         raise ConfigError(msg)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".partial").touch()
+        probe = unused_name(path)
+        probe.touch(exist_ok=False)
     except OSError as error:
         msg = f"--out is {text}, which cannot be written: {error}"
         raise ConfigError(msg) from error
-    path.with_suffix(".partial").unlink()
+    probe.unlink()
     return path
 
 

@@ -23,7 +23,8 @@ _WATCHED = ("torch", "transformers", "ray", "numpy", "tensordict", "hydra-core",
 def write_run_folder(config: Composed, registry: Registry) -> Path:
     """Write ``config.yaml`` (secrets redacted) and ``environment.json`` into the run folder.
 
-    A resumed run overwrites them: they describe the process that writes the newest steps.
+    A resumed run overwrites them: they describe the process that writes the newest steps. So it is called once a run is known
+    to add some: not for one that is refused, or that goes on from a checkpoint and only looks at it.
     """
     folder = Path(config.tree.trainer.default_local_dir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)

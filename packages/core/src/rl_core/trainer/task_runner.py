@@ -30,7 +30,7 @@ class TaskRunner:
             if trainer.global_step >= trainer.total_steps:
                 folder = config.trainer.default_local_dir
                 print(f"already complete: all {trainer.total_steps} steps are done, see {folder}")  # noqa: T201
-            else:
+            elif not (config.trainer.val_only and trainer.global_step):
                 # A run that is refused, or has nothing to do, must not describe itself as what trained the checkpoints.
                 write_run_folder(composed, registry)
             trainer.fit()

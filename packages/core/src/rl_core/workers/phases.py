@@ -11,6 +11,8 @@
     reward_model                                                                      params
     update_critic                                          params, grads, optimizer
     update_actor     params, grads, optimizer
+    update_sft       params, grads, optimizer
+    compute_loss     parameters
     checkpoint       parameters, optimizer                 parameters, optimizer
 
 The table is one for the whole system; each worker process applies the columns of the parts that live in it, and a worker
@@ -52,6 +54,8 @@ class Phase(StrEnum):
     REWARD_MODEL = "reward_model"
     UPDATE_CRITIC = "update_critic"
     UPDATE_ACTOR = "update_actor"
+    UPDATE_SFT = "update_sft"
+    COMPUTE_LOSS = "compute_loss"
     CHECKPOINT = "checkpoint"
 
 
@@ -72,6 +76,8 @@ NEEDS: Mapping[Phase, frozenset[State]] = {
     Phase.REWARD_MODEL: frozenset({(Part.REWARD_MODEL, "parameters")}),
     Phase.UPDATE_CRITIC: _trained(Part.CRITIC),
     Phase.UPDATE_ACTOR: _trained(Part.ACTOR),
+    Phase.UPDATE_SFT: _trained(Part.ACTOR),
+    Phase.COMPUTE_LOSS: frozenset({(Part.ACTOR, "parameters")}),
     Phase.CHECKPOINT: frozenset(
         {(part, state) for part in (Part.ACTOR, Part.CRITIC) for state in ("parameters", "optimizer")}
     ),

@@ -15,6 +15,8 @@ from rl_core.single_controller.base import Dispatch, DispatchInfo, Worker, Worke
 from rl_core.single_controller.base.mesh import make_mini_batch_dispatch_fn
 from rl_core.workers.build import build_sft
 from rl_core.workers.losses import SFTLoss, mask_of
+from rl_core.workers.memory import MemoryMeter, memory_metrics
+from rl_core.workers.phases import Phase, PhaseTable
 from rl_core.workers.update import run_updates
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class SFTWorker(Worker):
         super().__init__(context)
         self.config = config
         self.engine = build_sft(config, total_training_steps, context, get_registry())
+        self.phases = PhaseTable({}, set(), MemoryMeter(self.device))  # without parts: it measures and moves nothing
 
     def dispatch_info(self, mesh_name: str) -> DispatchInfo:
         """The only mesh is ``sft``."""
@@ -55,7 +58,8 @@ class SFTWorker(Worker):
     def update_sft(self, batch: DataProto) -> dict[str, Metric] | None:
         """Take the optimizer steps of the batch's mini-batch plan; metrics under ``train/``."""
         plan: MiniBatchPlan = batch.meta_info[PLAN_KEY]
-        report = run_updates(self.engine, batch, plan, SFTLoss, prefix="train")
+        with self.phases.during(Phase.UPDATE_SFT):
+            report = run_updates(self.engine, batch, plan, SFTLoss, prefix="train")
         return report.metrics if self.engine.dispatch_info().is_collect else None
 
     @register(dispatch_mode=make_mini_batch_dispatch_fn(MESH))
@@ -66,7 +70,9 @@ class SFTWorker(Worker):
             batch: with a plan, which says only how rows are shared out.
         """
         plan: MiniBatchPlan = batch.meta_info[PLAN_KEY]
-        return merge_metrics([self._sums(batch.select_idxs(mini_batch.rows)) for mini_batch in plan.batches]) or None
+        with self.phases.during(Phase.COMPUTE_LOSS):
+            sums = [self._sums(batch.select_idxs(mini_batch.rows)) for mini_batch in plan.batches]
+        return merge_metrics(sums) or None
 
     def _sums(self, rows: DataProto) -> dict[str, Metric]:
         result = self.engine.forward(rows, {"log_probs"})
@@ -93,6 +99,11 @@ class SFTWorker(Worker):
     def export_hf(self, directory: str) -> None:
         """Write the model as a Hugging Face checkpoint."""
         self.engine.export_hf(Path(directory))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def memory_metrics(self) -> dict[str, Metric]:
+        """What the phases since the last call held in memory; see ``rl_core.workers.memory``."""
+        return memory_metrics("sft", self.phases)
 
     @register(dispatch_mode=Dispatch.RANK_ZERO)
     def model_fingerprint(self) -> str:

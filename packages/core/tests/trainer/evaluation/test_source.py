@@ -48,6 +48,15 @@ def test_derived_values_secrets_and_the_runs_own_limit_of_rows_are_left_out(run)
     assert redacted == ("ray_kwargs.ray_init.runtime_env.env_vars.TOKEN",)
 
 
+def test_a_value_that_lost_a_part_is_not_taken_for_what_was_given(run):
+    (run / "config.yaml").write_text(
+        "actor_rollout_ref: {a: 'https://<redacted>@host', b: [x, '<redacted>'], c: kept}\n"
+    )
+    values, redacted = run_values(run / "config.yaml")
+    assert redacted == ("actor_rollout_ref.a", "actor_rollout_ref.b")
+    assert values["actor_rollout_ref"] == {"c": "kept"}
+
+
 def test_a_hugging_face_folder_is_a_model_without_a_run(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     source = find_source(str(tmp_path))
@@ -80,10 +89,29 @@ def without_configuration(run: Path) -> Path:
 
 
 def of_another_kind(run: Path) -> Path:
-    (run / "config.yaml").write_text("model: {path: base}\n")
+    (run / "config.yaml").write_text("prices: {apples: 1}\n")
+    return run
+
+
+def of_fine_tuning(run: Path) -> Path:
+    (run / "config.yaml").write_text("model: {path: base}\nengine: {strategy: s}\n")
+    return run / "global_step_2"
+
+
+def of_fine_tuning_that_ended(run: Path) -> Path:
+    of_fine_tuning(run)
     (run / "huggingface").mkdir()
     (run / "huggingface" / "config.json").write_text("{}")
-    return run
+    return run / "global_step_2"
+
+
+def exported_elsewhere(run: Path) -> Path:
+    folder = run.parent / "tuned"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}")
+    config = f"model: {{path: base}}\nengine: {{strategy: s}}\ntrainer: {{export_dir: '{folder}/model'}}\n"
+    (folder / "config.yaml").write_text(config)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -95,7 +123,10 @@ def of_another_kind(run: Path) -> Path:
         (without_checkpoints, "a run folder without a complete checkpoint. trainer.save_freq"),
         (with_other_files, "holds no checkpoint but notes.txt. CHECKPOINT takes"),
         (without_configuration, "config.yaml is missing"),
-        (of_another_kind, r"no configuration of 'rl train'.*exported: .*run/huggingface"),
+        (of_another_kind, r"no configuration of 'rl train' .*CHECKPOINT takes"),
+        (of_fine_tuning, r"run is a run of 'rl sft'.*after its last step \(trainer.export_dir\); it is not there"),
+        (of_fine_tuning_that_ended, r"run is a run of 'rl sft'.*exported after its last step: .*run/huggingface$"),
+        (exported_elsewhere, r"tuned is a run of 'rl sft'.*exported after its last step: .*tuned/model$"),
     ],
 )
 def test_what_is_no_checkpoint_is_refused_with_the_way_out(run, make, message):

@@ -105,7 +105,7 @@ def test_a_resumed_run_has_each_step_once_and_a_new_one_starts_empty(tmp_path):
     one.start()
     one.trained(1, rows(["c"]), results(1))
     assert [line["uid"] for line in lines(tmp_path)] == ["c"]
-    assert (tmp_path / "run" / "samples.previous.jsonl").is_file()
+    assert (tmp_path / "run" / "samples.previous.1.jsonl").is_file()
 
 
 def test_a_long_text_keeps_its_ends(tmp_path):

@@ -84,19 +84,38 @@ def run_values(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         raise CheckpointError(msg)
     values = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     if not isinstance(values, dict) or not isinstance(values.get("actor_rollout_ref"), dict):
-        exported = file.parent / EXPORT
-        found = f": {exported}" if (exported / _MODEL_CONFIG).is_file() else ""
-        msg = (
-            f"{file} is no configuration of 'rl train' (it has no section actor_rollout_ref). Name the Hugging Face folder "
-            f"that the run exported{found}."
-        )
-        raise CheckpointError(msg)
+        raise CheckpointError(_of_another_kind(file, values))
     plain = {str(key): value for key, value in values.items()}
     pop_path(plain, "data.val_max_samples")  # speaks of the run's own validation file
-    redacted = tuple(path for path, value in leaves(plain) if value == REDACTED)
+    redacted = tuple(path for path, value in leaves(plain) if _is_redacted(value))
     for path in redacted:
         pop_path(plain, path)
     return _without_followers(plain), redacted
+
+
+def _is_redacted(value: Any) -> bool:
+    """Whether a value lacks a secret, whole or in part."""
+    if isinstance(value, list):
+        return any(map(_is_redacted, value))
+    return isinstance(value, str) and REDACTED in value
+
+
+def _of_another_kind(file: Path, values: Any) -> str:
+    """Why a run folder that is not one of ``rl train`` cannot be scored, and what of it can."""
+    run = file.parent
+    if not isinstance(values, dict) or not {"model", "engine"} <= values.keys():
+        return f"{file} is no configuration of 'rl train' (it has no section actor_rollout_ref). {_TAKES}"
+    trainer = values.get("trainer")
+    named = trainer.get("export_dir") if isinstance(trainer, dict) else None
+    folders = [run / EXPORT, *([Path(named).expanduser()] if isinstance(named, str) else [])]
+    exported = next((folder for folder in folders if (folder / _MODEL_CONFIG).is_file()), None)
+    start = f"{run} is a run of 'rl sft', whose checkpoints are for going on with it."
+    if exported is None:
+        return (
+            f"{start} rl eval scores the Hugging Face folder that such a run writes after its last step (trainer.export_dir); "
+            "it is not there. Run the same command again to finish the run."
+        )
+    return f"{start} rl eval scores the Hugging Face folder that it exported after its last step: {exported}"
 
 
 def _without_followers(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,6 +137,7 @@ def _why_not(path: Path) -> str:
     if parent is not None:
         return f"CHECKPOINT is {path}, a part of the checkpoint {parent.path}. Name that folder."
     if (path / RUN_CONFIG).is_file():
+        run_values(path / RUN_CONFIG)  # refuses runs of another kind, which have something else to name
         return (
             f"CHECKPOINT is {path}, a run folder without a complete checkpoint. trainer.save_freq says when a run saves "
             "one; an interrupted save does not count."

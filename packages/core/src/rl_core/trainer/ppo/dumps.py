@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_core.trainer.json_lines import unused_name
 from rl_core.trainer.json_text import to_json
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ def dump_rollouts(
 
 def write_json_lines(target: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write one line a record, the file whole or not at all."""
-    partial = target.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(to_json(record) + "\n")
-    partial.replace(target)
+    partial = unused_name(target)
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            for record in records:
+                file.write(to_json(record) + "\n")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def rollout_records(

@@ -14,6 +14,7 @@ from rl_core.config.schedule import step_schedule
 from rl_core.contracts.mini_batch import PLAN_KEY
 from rl_core.data.chat import ChatDataset
 from rl_core.data.loader import PromptLoader
+from rl_core.metrics import merge_metrics
 from rl_core.plugins import get_registry
 from rl_core.runtime.choose import choose_runtime
 from rl_core.single_controller.base.fused import ClassWithInitArgs
@@ -105,6 +106,7 @@ class SFTTrainer:
                     with log.timer("testing"):
                         log.add(self.validate())
             log.add(_counts(batch))
+            log.merge(merge_metrics(self.worker_group.memory_metrics()))
             self.trackers.log(self.global_step, log.close(int(lengths(batch.batch["input_ids"]).sum())))
             # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
             save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}

@@ -35,7 +35,7 @@ class JsonlTracker:
             file.writelines(to_json(dict(record)) + "\n" for record in records)
 
     def start(self) -> None:
-        """Put the numbers of an earlier run aside, under ``*.previous.jsonl``."""
+        """Put the numbers of an earlier run aside, under ``*.previous.N.jsonl``."""
         self._file.close()
         for path in (self._path, self._generations):
             put_aside(path)
