@@ -1,19 +1,17 @@
-"""The fakes on Ray: the same numbers as in one process, on shared and on separate workers, on one node and on two."""
+"""The fakes on Ray: the same numbers as in one process, on shared and on separate workers."""
 
-import re
-import threading
 import time
 
 import pytest
 import torch
 from fakes_training import train
-from rl_core.errors import ConfigError, WorkerError
+from rl_core.errors import ConfigError
 from rl_core.trainer import placement
+from same_run import assert_same_run
 from slow_stages import SlowCritic, SlowReference, SlowRewardModel, spans
 
 pytestmark = pytest.mark.heavy
 
-COMPARED = ("actor/", "critic/", "response_length/", "training/logprob_gap")
 RAY = "trainer.runtime=ray"
 PPO = ["algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true"]
 APART = {
@@ -30,19 +28,6 @@ APART = {
     ],
 }
 REWARD_MODEL = ["reward_model.enable=true", "reward_model.model.path=tiny"]
-
-
-def assert_same_run(run, reference):
-    assert len(run.metrics) == len(reference.metrics)
-    for ours, theirs in zip(run.metrics, reference.metrics, strict=True):
-        compared = [key for key in theirs if key.startswith(COMPARED)]
-        assert len(compared) > 10
-        for key in compared:
-            assert ours[key] == pytest.approx(theirs[key], rel=1e-10, abs=1e-12), key
-    for mine, wanted in ((run.policy, reference.policy), (run.critic, reference.critic)):
-        assert set(mine) == set(wanted)
-        for name in wanted:
-            torch.testing.assert_close(mine[name], wanted[name], rtol=1e-10, atol=1e-12, msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -115,40 +100,3 @@ def test_reference_values_and_reward_model_run_at_once_when_they_sit_apart(tmp_p
     for step in zip(*found.values(), strict=True):
         assert max(start for start, _ in step) < min(end for _, end in step)
     assert len(found["ref"]) == 2
-
-
-@pytest.fixture
-def two_nodes(installed_fakes):
-    """Two emulated nodes with two CPUs each; the second can be killed."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    second = cluster.add_node(num_cpus=2)
-    ray.init(address=cluster.address, log_to_driver=False)
-    yield lambda: cluster.remove_node(second, allow_graceful=False)
-    ray.shutdown()
-    cluster.shutdown()
-
-
-@pytest.mark.slow  # makes clusters of its own, which a run that has one already disturbs
-def test_two_nodes_train_alike_and_the_loss_of_one_ends_the_run(two_nodes, ppo, tmp_path):
-    spread = [RAY, "trainer.nnodes=2", "trainer.n_gpus_per_node=2"]
-    assert_same_run(train(tmp_path / "both", *PPO, *spread), ppo)
-
-    def kill_when_trained():
-        metrics = tmp_path / "lost" / "run" / "metrics.jsonl"
-        while not (metrics.is_file() and len(metrics.read_text().splitlines()) > 1):
-            time.sleep(0.05)
-        killed.append(time.monotonic())
-        two_nodes()
-
-    killed = []
-    killer = threading.Thread(target=kill_when_trained)
-    killer.start()
-    with pytest.raises(WorkerError) as error:
-        train(tmp_path / "lost", *PPO, *spread, "trainer.total_training_steps=2000", "trainer.total_epochs=2000")
-    ended = time.monotonic()
-    killer.join()
-    assert ended - killed[0] < 40.0
-    assert re.search(r"on rank \d of 4 of worker group .* \(node [\d.]+, pid \d+\)", str(error.value))

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from interrupts import heed_interrupts
 from rl_core.errors import CheckpointError, ConfigError, DataError, MissingRewardError, RlError
 from rl_core.trainer.checkpoint import CheckpointStore
 from rl_core.trainer.main_ppo import main
@@ -124,7 +125,10 @@ def test_ctrl_c_leaves_no_process_and_no_half_written_file(model, tmp_path):
     write_inputs(tmp_path)
     command = arguments(model, tmp_path, "trainer.save_freq=1", "trainer.total_training_steps=50")
     run = subprocess.Popen(
-        [sys.executable, "-m", "rl_core.trainer.main_ppo", *command], env=os.environ, start_new_session=True
+        [sys.executable, "-m", "rl_core.trainer.main_ppo", *command],
+        env=os.environ,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run").glob("global_step_*")):

@@ -8,11 +8,12 @@ import time
 
 import psutil
 import pytest
+from interrupts import heed_interrupts
 from rl_core.trainer.checkpoint import CheckpointStore
 from rl_testing.models import save_tiny_model
 from tiny_runs import arguments, read_metrics, write_inputs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 RAY = ["trainer.runtime=ray", "trainer.device=cpu", "trainer.n_gpus_per_node=2", "trainer.save_freq=1"]
 SLOW_GENERATION = ["data.max_response_length=400"]
@@ -34,7 +35,10 @@ class Training:
         command = arguments(self.folder / "model", self.folder, *self._base, *more)
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rl_core.trainer.main_ppo", *command], stdout=out, stderr=err
+                [sys.executable, "-m", "rl_core.trainer.main_ppo", *command],
+                stdout=out,
+                stderr=err,
+                preexec_fn=heed_interrupts,
             )
         return self
 
@@ -108,7 +112,10 @@ def training(tmp_path):
 
 @pytest.mark.parametrize(
     ("slow", "method", "phase"),
-    [(SLOW_GENERATION, "generate_sequences", "gen"), (SLOW_UPDATE, "update_actor", "update_actor")],
+    [
+        pytest.param(SLOW_GENERATION, "generate_sequences", "gen", marks=pytest.mark.slow),
+        (SLOW_UPDATE, "update_actor", "update_actor"),
+    ],
 )
 def test_sigkill_of_a_worker(slow, method, phase, training):
     run = training(*slow).start()
@@ -126,6 +133,7 @@ def test_sigkill_of_a_worker(slow, method, phase, training):
     run.goes_on()
 
 
+@pytest.mark.slow
 def test_a_stopped_worker(training):
     run = training("trainer.watchdog.silence_s=8", "trainer.watchdog.soft_deadline_s=5").start()
     run.until(lambda: run.has_saved(1))
@@ -137,8 +145,10 @@ def test_a_stopped_worker(training):
     assert f"pid {victim}): no heartbeat has come for " in message
     assert message.count("error: ") == 1
     assert run.left() == []
+    run.goes_on()
 
 
+@pytest.mark.slow
 def test_ctrl_c(training):
     run = training(*SLOW_UPDATE).start()
     run.until(lambda: run.has_saved(1))
@@ -152,6 +162,7 @@ def test_ctrl_c(training):
     run.goes_on()
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed(training):
     run = training(*SLOW_UPDATE).start()
     run.until(lambda: run.has_saved(1))

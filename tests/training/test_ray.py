@@ -51,6 +51,8 @@ LABS = {
     ],
 }
 COMPARED = ("actor/", "critic/", "response_length/")
+ROUNDING = {"actor/ppo_kl": 1e-6}
+"""A mean of differences of log-probs around -6 has the rounding of those: two units of float32 there are 1e-6."""
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +85,10 @@ def assert_same_steps(run, reference):
         compared = [key for key in theirs if key.startswith(COMPARED)]
         assert len(compared) > 10
         for key in compared:
-            assert ours[key] == pytest.approx(theirs[key], rel=1e-5, abs=1e-7), key
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-5, abs=ROUNDING.get(key, 1e-7)), key
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [2, 4])
 def test_grpo_takes_the_same_steps_on_more_workers(workers, model, in_one_process, tmp_path, ray_here):
     run = train(model, tmp_path, *SHORT, *ALGORITHMS["grpo"], RAY, f"trainer.n_gpus_per_node={workers}")
     assert_same_steps(run, in_one_process("grpo"))

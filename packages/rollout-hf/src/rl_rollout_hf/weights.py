@@ -10,9 +10,10 @@ from rl_core.contracts.rollout import WeightSink
 from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest
 from rl_core.errors import WeightSyncError
 from rl_core.resharding.digest import bit_sum
+from rl_core.resharding.intake import Intake, Region
 from torch import Tensor
 
-from rl_rollout_hf.intake import HeldTensor, Intake, Region, manifest_problems
+from rl_rollout_hf.manifest import HeldTensor, manifest_problems
 from rl_rollout_hf.model import named_weights
 
 if TYPE_CHECKING:

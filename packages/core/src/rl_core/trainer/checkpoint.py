@@ -19,10 +19,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_core.errors import CheckpointError
 from rl_core.trainer.json_text import to_json
+
+if TYPE_CHECKING:
+    from rl_core.config.trainer import RunConfig
 
 POINTER = "latest_checkpointed_iteration.txt"
 _MARKER = "checkpoint.json"
@@ -186,12 +189,29 @@ def checkpoint_to_resume(folder: str | Path, mode: str, path: str | None) -> Che
     if path is None:
         msg = "trainer.resume_mode=resume_path needs trainer.resume_from_path (a folder global_step_N)"
         raise CheckpointError(msg)
-    found = read_checkpoint(Path(path).expanduser())
+    found = read_checkpoint(Path(path).expanduser().absolute())
     if found is None:
         parent = Path(path).expanduser().parent
         complete = ", ".join(item.path.name for item in CheckpointStore(parent).all()) or "none"
         msg = f"trainer.resume_from_path is {path}, which holds no complete checkpoint; complete ones beside it: {complete}"
         raise CheckpointError(msg)
+    return found
+
+
+def resume_point(config: RunConfig) -> Checkpoint | None:
+    """The checkpoint that a run goes on from; None starts anew. What an interrupted save left behind is removed.
+
+    Args:
+        config: the ``trainer`` section.
+
+    Raises:
+        CheckpointError: as ``checkpoint_to_resume``; or checkpoints beyond the one found would be overwritten.
+    """
+    store = CheckpointStore(config.default_local_dir)
+    store.remove_partial()
+    found = checkpoint_to_resume(config.default_local_dir, config.resume_mode, config.resume_from_path)
+    if config.save_freq != 0:
+        store.require_none_after(found.step if found else 0)
     return found
 
 

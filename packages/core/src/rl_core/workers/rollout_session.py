@@ -36,7 +36,6 @@ class RolloutSession:
         """
         self._engine = engine
         self._in_flight: dict[asyncio.Task[RolloutRow], tuple[RolloutRow, float]] = {}
-        self._something_ended = asyncio.Event()
         self._is_ending = False
 
     async def submit(self, prompts: DataProto, version: int) -> DataProto:
@@ -52,12 +51,7 @@ class RolloutSession:
     async def poll(self, wait_s: float) -> DataProto:
         """Rows that have ended, after ``wait_s`` seconds at most."""
         if self._in_flight:
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._something_ended.wait()
-            except TimeoutError:
-                pass  # then there is nothing yet
-        self._something_ended.clear()
+            await asyncio.wait(self._in_flight, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         return self._pack([self._taken(task) for task in list(self._in_flight) if task.done()])
 
     async def abort(self) -> DataProto:
@@ -75,10 +69,7 @@ class RolloutSession:
 
     async def _serve(self, before: RolloutRow, request: RolloutRequest, deadline_s: float) -> RolloutRow:
         started = time.monotonic()
-        try:
-            outcome = await generation.answer(self._engine, request, deadline_s, already_s=before.seconds)
-        finally:
-            self._something_ended.set()
+        outcome = await generation.answer(self._engine, request, deadline_s, already_s=before.seconds)
         is_cut = self._is_ending and not isinstance(outcome, RolloutFailure) and outcome.finish_reason == "abort"
         if not is_cut:
             outcome = generation.without_end(outcome)

@@ -20,9 +20,10 @@ from rl_core.contracts.rollout import (
 )
 from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest
 from rl_core.errors import ConfigError, RlError, WeightSyncError
+from rl_core.resharding.intake import Intake
 from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
 
-from rl_testing.fakes.intake import ExpectedTensor, Intake, manifest_problems
+from rl_testing.fakes.manifest import ExpectedTensor, manifest_problems
 from rl_testing.fakes.serving import InFlight, StepLoop
 from rl_testing.fakes.stopping import StopRules, stop_rules
 from rl_testing.fakes.tokenizer import TinyTokenizer

@@ -17,8 +17,9 @@ from rl_core.contracts.rollout import RolloutState, WeightSink
 from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest
 from rl_core.errors import RlError, WeightSyncError
 from rl_core.resharding.digest import bit_sum
+from rl_core.resharding.intake import Intake, Region
 
-from rl_testing.fakes.intake import ExpectedTensor, Intake, Region, manifest_problems
+from rl_testing.fakes.manifest import ExpectedTensor, manifest_problems
 from rl_testing.fakes.tiny_model import EMBED, HEAD, TinyConfig, shapes
 
 Floats = NDArray[np.float64]

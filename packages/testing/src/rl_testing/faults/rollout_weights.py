@@ -13,9 +13,10 @@ import numpy as np
 from rl_core.contracts.rollout import Health, RolloutRequest, WeightSink
 from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest
 from rl_core.errors import WeightSyncError
+from rl_core.resharding.intake import Intake, Region
 from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
 
-from rl_testing.fakes.intake import Intake, Region, manifest_problems
+from rl_testing.fakes.manifest import manifest_problems
 from rl_testing.fakes.model_slice import ModelSlice, SliceSink
 from rl_testing.fakes.sliced_model import PrefixState
 from rl_testing.fakes.sliced_rollout import SlicedRollout

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_core.trainer.checkpoint import CheckpointStore, checkpoint_to_resume, require_identity
+from rl_core.trainer.checkpoint import CheckpointStore, require_identity, resume_point
 
 if TYPE_CHECKING:
     from rl_core.trainer.ppo.trainer import PPOTrainer
@@ -67,12 +67,7 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
     Raises:
         CheckpointError: it belongs to another model, algorithm or data set, or it is not complete.
     """
-    config = trainer.config.trainer
-    store = CheckpointStore(config.default_local_dir)
-    store.remove_partial()
-    found = checkpoint_to_resume(config.default_local_dir, config.resume_mode, config.resume_from_path)
-    if config.save_freq != 0:
-        store.require_none_after(found.step if found else 0)
+    found = resume_point(trainer.config.trainer)
     if found is None:
         trainer.trackers.start()
         trainer.samples.start()
