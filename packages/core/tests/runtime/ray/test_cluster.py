@@ -1,5 +1,7 @@
 import os
+import socket
 import sys
+import time
 
 import pytest
 from rl_core.config.ray import RayConfig, RayInitConfig
@@ -59,3 +61,15 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(monkeypatch):
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(ConfigError, match=r"no Ray cluster answers at '127\.0\.0\.1:1' .*ray start --head"):
         Cluster(config(address="127.0.0.1:1"), num_workers=1)
+
+
+@pytest.mark.heavy
+def test_something_that_listens_and_is_no_cluster_is_refused_in_time(monkeypatch):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("rl_core.runtime.ray.cluster._CONNECT_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        started = time.monotonic()
+        with pytest.raises(ConfigError, match="did not say within 3 s that it is a healthy Ray cluster"):
+            Cluster(config(address=address), num_workers=1)
+        assert time.monotonic() - started < 20.0

@@ -76,7 +76,8 @@ def test_the_table_shows_what_was_asked_and_what_is_there():
         "  the cluster has",
         "    node 10.0.0.1           GPU 8 in all, 8 free; CPU 4 in all, 4 free",
         "  It has 1 of the 2 nodes asked for.",
-        "  Lower trainer.n_gpus_per_node or trainer.nnodes, or add nodes.",
+        "  Lower n_gpus_per_node or nnodes of `trainer`, or of the role that has the pool; or add nodes (for a cluster "
+        "that is started here: raise ray_kwargs.ray_init.num_cpus).",
     ]
     assert resource_table({"p": [1]}, [], use_gpu=False).endswith("the cluster has\n    no node")
 

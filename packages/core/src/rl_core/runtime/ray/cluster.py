@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ FORWARDED = (
 )
 """Variables that every worker gets from the driver."""
 
-_CONNECT_S = 10.0
+_CONNECT_S = 15.0
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -173,7 +174,16 @@ def _end_on_sigterm() -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ``OSError`` unless something listens at ``host:port``: Ray itself would try for minutes."""
+    """Raise ``OSError`` unless a Ray cluster answers at ``host:port``: ``ray.init`` itself would try for ever."""
     host, _, port = address.rpartition(":")
-    if host and port.isdigit() and "://" not in address:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    if not host or not port.isdigit() or "://" in address:
+        return
+    socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    probe = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        healthy = subprocess.run(probe, capture_output=True, timeout=_CONNECT_S, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        healthy = False
+    if not healthy:
+        msg = f"something listens there, but it did not say within {_CONNECT_S:g} s that it is a healthy Ray cluster"
+        raise OSError(msg)

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rl_core.config.secrets import REDACTED
@@ -30,14 +30,16 @@ _INTERRUPT_S = 30.0
 class ControllerHost:
     """Ray actor that runs the controller; what it prints goes to a board."""
 
-    def __init__(self, environment: Mapping[str, str], folder: str, board: Any) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: str, command: Sequence[str], board: Any) -> None:
         """Take over the launcher's place.
 
         Args:
             environment: variables of the run.
             folder: the launcher's working directory, used where it exists: relative paths mean the same here.
+            command: the launcher's command line, for the run folder.
             board: takes what is printed.
         """
+        sys.argv = list(command)
         os.environ.update(environment)
         if os.path.isdir(folder):
             os.chdir(folder)
@@ -93,7 +95,7 @@ def run_on_cluster(config: RayConfig, run: Callable[[], T]) -> T:
         host = (
             ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(ControllerHost)
             .options(scheduling_strategy=here)
-            .remote(cluster.worker_environment(on_cuda=True), os.getcwd(), board)
+            .remote(cluster.worker_environment(on_cuda=True), os.getcwd(), sys.argv, board)
         )
         ref = host.run.remote(cloudpickle.dumps(run))
         try:

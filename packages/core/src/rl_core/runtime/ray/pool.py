@@ -233,7 +233,8 @@ def choose_homes(wanted: Mapping[str, Sequence[int]], nodes: Sequence[Node], *, 
     few = f"  It has {len(nodes)} of the {machines} nodes asked for.\n" if machines > len(nodes) else ""
     msg = (
         f"the cluster is too small for this run.\n{resource_table(wanted, nodes, use_gpu=use_gpu)}\n{few}"
-        "  Lower trainer.n_gpus_per_node or trainer.nnodes, or add nodes."
+        "  Lower n_gpus_per_node or nnodes of `trainer`, or of the role that has the pool; or add nodes (for a cluster "
+        "that is started here: raise ray_kwargs.ray_init.num_cpus)."
     )
     raise ConfigError(msg)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rl_core.runtime.ray.health import Pending
     from rl_core.runtime.ray.heartbeat import Sign
 
-_COLLECTIVE_MARKS = ("torch/distributed/", "torch_collective.py")
+_COLLECTIVE_MARKS = ("torch/distributed/distributed_c10d.py", "torch_collective.py")
 """Parts of file names that only code inside a collective operation has on its stack."""
 _STACK_LINES = 8
 
