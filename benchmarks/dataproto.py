@@ -179,7 +179,7 @@ def serve(module: str) -> None:
 def start_ray(bench: Bench) -> None:
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=512 << 20, log_to_driver=False)
+    ray.init(address="local", num_cpus=1, include_dashboard=False, object_store_memory=512 << 20, log_to_driver=False)
     bench.stored = [ray.put(bench.data)]
 
 

@@ -173,7 +173,13 @@ class Peer(Side):
         self.cls = DataProto
         super().__init__(num_workers)
         # Its pool wants ten CPUs for each worker, and waits for ever where they are missing.
-        ray.init(num_cpus=10 * num_workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(
+            address="local",
+            num_cpus=10 * num_workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
         self.group = RayWorkerGroup(
             RayResourcePool([num_workers], use_gpu=False), RayClassWithInitArgs(Stage), device_name="cpu"
         )

@@ -192,7 +192,7 @@ def test_B08_batch_without_rows_or_tensors_survives_pickle(case):
 def ray():
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=128 << 20, log_to_driver=False)
+    ray.init(address="local", num_cpus=1, include_dashboard=False, object_store_memory=128 << 20, log_to_driver=False)
     yield ray
     ray.shutdown()
 
