@@ -61,7 +61,9 @@ def main(argv: list[str] | None = None) -> int:
     """Write ``train.parquet`` and ``test.parquet``; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--local_dir", "--local_save_dir", required=True, type=Path, help="folder to write to")
-    parser.add_argument("--source", type=Path, help="folder with train.jsonl and test.jsonl")
+    parser.add_argument(
+        "--source", "--local_dataset_path", type=Path, help="folder with train.jsonl and test.jsonl, instead of the Hub"
+    )
     options = parser.parse_args(argv)
     folder = options.local_dir.expanduser()
     folder.mkdir(parents=True, exist_ok=True)

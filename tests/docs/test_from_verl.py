@@ -10,7 +10,7 @@ import pytest
 import yaml
 from fakes_training import overrides, write_prompts
 from rl_core.config import compose_leniently
-from rl_core.config.aliases import ALIASES, SFT_ALIASES, SFT_KEEP_NEWEST, apply_aliases, plugin_aliases
+from rl_core.config.aliases import ALIASES, OFFLINE_ALIASES, OFFLINE_KEEP_NEWEST, apply_aliases, plugin_aliases
 from rl_core.config.inert import COMPATIBILITY, LATER, matches
 from rl_core.config.layout import SFT
 from rl_core.config.nested import leaves, set_path
@@ -113,7 +113,7 @@ def test_keys_of_fine_tuning():
         (old,) = code(verl)
         given = {}
         set_path(given, old, True)
-        apply_aliases(given, SFT_ALIASES, SFT_KEEP_NEWEST)
+        apply_aliases(given, OFFLINE_ALIASES, OFFLINE_KEEP_NEWEST)
         read_as = [path for path, _ in leaves(given)]
         assert old not in schema.keys
         assert set(code(here)) <= set(schema.keys)
@@ -123,7 +123,7 @@ def test_keys_of_fine_tuning():
             assert what.startswith("refused: ")
             assert read_as == [old]
             assert sort_values(given, schema).unknown
-    assert {old for old, _ in SFT_ALIASES if "modules" not in old} <= {
+    assert {old for old, _ in OFFLINE_ALIASES if "modules" not in old} <= {
         code(row[0])[0] for row in table("Keys of fine-tuning")
     }
 

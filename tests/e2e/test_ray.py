@@ -7,6 +7,7 @@ import torch
 from fakes_training import train
 from rl_core.errors import ConfigError
 from rl_core.trainer import placement
+from rl_core.workers import reward_model
 from same_run import assert_same_run
 from slow_stages import SlowCritic, SlowReference, SlowRewardModel, spans
 
@@ -26,6 +27,14 @@ APART = {
         "reward_model.nnodes=1",
         "reward_model.n_gpus_per_node=1",
     ],
+}
+STRATEGIES = {
+    "dynamic sampling": [
+        "algorithm.adv_estimator=grpo",
+        "algorithm.filter_groups.enable=true",
+        "data.gen_batch_size=3",
+    ],
+    "greedy pass": ["algorithm.adv_estimator=remax"],
 }
 REWARD_MODEL = ["reward_model.enable=true", "reward_model.model.path=tiny"]
 
@@ -50,6 +59,14 @@ def ppo(tmp_path_factory, installed_fakes):
 )
 def test_ppo_takes_the_same_steps_on_any_number_of_processes(workers, ppo, tmp_path, ray_here):
     assert_same_run(train(tmp_path, *PPO, RAY, f"trainer.n_gpus_per_node={workers}"), ppo)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_of_the_sampler_take_the_same_steps(strategy, tmp_path, ray_here):
+    long = [*STRATEGIES[strategy], "data.max_response_length=20", "trainer.total_epochs=4"]
+    one = train(tmp_path / "one", *long)
+    assert_same_run(train(tmp_path / "ray", *long, RAY, "trainer.n_gpus_per_node=2"), one)
+    assert len(one.metrics) == 2
 
 
 def test_roles_on_workers_of_their_own_compute_the_same(tmp_path, ray_here):
@@ -86,12 +103,9 @@ def test_a_cluster_that_is_too_small_ends_the_run_at_once_with_a_table(tmp_path,
 
 
 def test_reference_values_and_reward_model_run_at_once_when_they_sit_apart(tmp_path, ray_here, monkeypatch):
-    for name, slow in (
-        ("ReferenceWorker", SlowReference),
-        ("CriticWorker", SlowCritic),
-        ("RewardModelWorker", SlowRewardModel),
-    ):
-        monkeypatch.setattr(placement, name, slow)
+    monkeypatch.setattr(placement, "ReferenceWorker", SlowReference)
+    monkeypatch.setattr(placement, "CriticWorker", SlowCritic)
+    monkeypatch.setattr(reward_model, "RewardModelWorker", SlowRewardModel)
     apart = [item for items in APART.values() for item in items]
     train(tmp_path, *PPO, *REWARD_MODEL, *apart, RAY)
 

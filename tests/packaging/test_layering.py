@@ -64,14 +64,15 @@ CORE_ROOMS = {
     ),
     "resharding": room("errors metrics contracts", load="torch"),
     "data": room("errors config plugins contracts protocol", load="torch numpy rl_dataproto", call="*"),
+    "scoring": room("errors plugins contracts", load="cloudpickle", types="config protocol"),
     "workers": room(
-        "errors metrics protocol plugins config algorithms contracts single_controller resharding",
+        "errors metrics protocol plugins config algorithms contracts single_controller resharding data",
         load="torch numpy rl_dataproto",
         call="*",
     ),
     "trainer": room(
         "_version errors entry_point metrics protocol plugins config algorithms contracts single_controller runtime "
-        "resharding data workers trainer.trackers",
+        "resharding data scoring workers trainer.trackers",
         load="torch numpy rl_dataproto",
         call="*",
     ),

@@ -69,8 +69,8 @@ class SlowCritic(CriticWorker):
 class SlowRewardModel(RewardModelWorker):
     """See the module."""
 
-    def __init__(self, context: WorkerContext, config: Any) -> None:
-        super().__init__(context, config)
+    def __init__(self, context: WorkerContext, config: Any, **options: Any) -> None:
+        super().__init__(context, config, **options)
         self._run = config
 
     def compute_rm_score(self, batch: DataProto) -> DataProto | None:

@@ -30,7 +30,7 @@ def test_a_mean_of_nothing_has_no_weight():
     assert merge_metrics([{"x": Metric(0.0, count=0)}]) == {}
 
 
-def test_a_nan_in_a_mean_is_skipped_and_counted():
+def test_b94_a_nan_in_a_mean_is_skipped_and_counted():
     merged = merge_metrics(reports(0.5, NAN, NAN, 0.8, 0.6, 0.7))
     assert merged["x"].value == pytest.approx(0.65, abs=1e-12)
     assert merged["x"].count == 4
@@ -39,14 +39,14 @@ def test_a_nan_in_a_mean_is_skipped_and_counted():
 
 
 @pytest.mark.parametrize("reduce", ["mean", "max", "min", "last"])
-def test_a_metric_that_nobody_observed_is_left_out(reduce):
+def test_b94_a_metric_that_nobody_observed_is_left_out(reduce):
     assert merge_metrics(reports(NAN, NAN, reduce=reduce)) == {}
     assert merge_metrics([]) == {}
     assert merge_metrics([{}, {}]) == {}
 
 
 @pytest.mark.parametrize("reduce", ["mean", "max", "min", "sum"])
-def test_a_nan_loss_stays_visible(reduce):
+def test_b94_a_nan_loss_stays_visible(reduce):
     for values in ([NAN, 1.0], [1.0, NAN]):
         merged = merge_metrics(reports(*values, reduce=reduce, keep_nan=True))
         assert math.isnan(merged["x"].value)

@@ -138,6 +138,19 @@ def test_to_jagged_by_mask_and_by_lengths():
     assert rows_of(to_jagged(pad_jagged(column(), 0), lengths(column()))) == ROWS
 
 
+def test_to_jagged_copies_long_rows_one_by_one():
+    padded = torch.randn(3, 2000, 2)
+    row_lengths = torch.tensor([2000, 0, 1999])
+    by_mask = to_jagged(padded, torch.arange(2000) < row_lengths[:, None])
+    by_length = to_jagged(padded, row_lengths)
+    assert all(torch.equal(a, b) for a, b in zip(by_length.unbind(), by_mask.unbind(), strict=True))
+    turned = to_jagged(padded.transpose(1, 2), row_lengths, dim=2)
+    assert all(torch.equal(a, b.T) for a, b in zip(turned.unbind(), by_mask.unbind(), strict=True))
+    with_gradient = padded.clone().requires_grad_()
+    to_jagged(with_gradient, row_lengths).values().sum().backward()
+    assert with_gradient.grad.sum(dim=(1, 2)).tolist() == [4000.0, 0.0, 3998.0]
+
+
 @pytest.mark.parametrize(
     ("mask", "dim", "error", "words"),
     [

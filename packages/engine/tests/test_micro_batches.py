@@ -1,9 +1,10 @@
 import pytest
 import torch
+from rl_core.contracts.engine import ROWS_TOGETHER_KEY
 from rl_core.errors import ConfigError, DataError
 from rl_core.single_controller.base.collective import SoloCollective
 from rl_dataproto import DataProto, jagged_from_rows
-from rl_engine.micro_batches import cut_rows, micro_batches, rows_in_order
+from rl_engine.micro_batches import cut_rows, cut_units, micro_batches, rows_in_order
 
 # Bug B12: lengths and values of its rows.
 LENGTHS = [7, 2, 5, 3, 6, 1]
@@ -141,3 +142,22 @@ def test_missing_columns_are_named():
     batch = DataProto.from_dict(tensors={"input_ids": jagged_from_rows([torch.ones(2)])})
     with pytest.raises(DataError, match=r"lacks the columns \['responses'\]"):
         passes(batch)
+
+
+def test_rows_that_belong_together_stay_in_one_pass():
+    assert cut_units(LENGTHS, 1, None, together=2) == [[0, 1], [2, 3], [4, 5]]
+    assert cut_units(LENGTHS, 5, None, together=2) == [[0, 1, 2, 3], [4, 5]]
+    assert sorted(cut_units(LENGTHS, None, 16, together=2)) == [[0, 1, 4, 5], [2, 3]]
+    # Padded, a pair costs twice its longer row: 14, 10 and 12 tokens.
+    assert cut_units(LENGTHS, None, 24, padded=True, together=2) == [[0, 1], [2, 3, 4, 5]]
+    assert cut_units(LENGTHS, None, 4, padded=True, together=2) == [[0, 1], [2, 3], [4, 5]]
+    with pytest.raises(DataError, match=r"6 rows, of which every 4 belong together"):
+        cut_units(LENGTHS, None, None, together=4)
+    with pytest.raises(ConfigError, match="at least one row"):
+        cut_units(LENGTHS, 0, None, together=2)
+
+
+def test_a_batch_says_which_rows_belong_together():
+    batch = make_batch()
+    batch.meta_info[ROWS_TOGETHER_KEY] = 3
+    assert [micro.indices for micro in passes(batch, size=1)] == [[0, 1, 2], [3, 4, 5]]

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from rl_core.algorithms.logprobs import token_entropy, token_log_probs
+from rl_core.algorithms.logprobs import token_entropy, token_log_probs, token_sum_pi_squared
 from rl_core.errors import ConfigError
 from rl_engine.outputs import find_transform, identity, logit_transforms, score_tokens
 from torch import nn
@@ -45,7 +45,9 @@ def capped(logits):
 def test_numbers_and_gradients_are_those_of_the_whole_table(chunk_size, transform, bias):
     hidden, head, tokens, generator = make(bias=bias)
     weights = [torch.randn(N, generator=generator, dtype=torch.float64) for _ in range(2)]
-    log_probs, entropy = score_tokens(hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=chunk_size)
+    log_probs, entropy, _ = score_tokens(
+        hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=chunk_size
+    )
     table = transform(head(hidden))
     expected = token_log_probs(table, tokens, 0.7), token_entropy(table, 0.7)
     torch.testing.assert_close((log_probs, entropy), expected, rtol=1e-12, atol=1e-12)
@@ -57,8 +59,8 @@ def test_numbers_and_gradients_are_those_of_the_whole_table(chunk_size, transfor
 @pytest.mark.parametrize("transform", [identity, capped])
 def test_log_probs_are_the_same_to_the_bit_without_the_entropy(transform):
     hidden, head, tokens, _ = make()
-    both, entropy = score_tokens(hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=5)
-    alone, missing = score_tokens(
+    both, entropy, _ = score_tokens(hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=5)
+    alone, missing, _ = score_tokens(
         hidden, head, tokens, transform=transform, temperature=0.7, chunk_size=5, with_entropy=False
     )
     assert entropy is not None
@@ -69,9 +71,25 @@ def test_log_probs_are_the_same_to_the_bit_without_the_entropy(transform):
     torch.testing.assert_close(torch.autograd.grad(alone.square().sum(), leaves), expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("transform", [identity, capped])
+@pytest.mark.parametrize("chunk_size", [1, 5, 1000])
+def test_the_sum_of_squared_probabilities_is_that_of_the_whole_table(chunk_size, transform):
+    hidden, head, tokens, _ = make()
+    settings = {"transform": transform, "temperature": 0.7, "chunk_size": chunk_size}
+    with_it = score_tokens(hidden, head, tokens, **settings, with_sum_pi_squared=True)
+    without = score_tokens(hidden, head, tokens, **settings)
+    expected = token_sum_pi_squared(transform(head(hidden)), 0.7)
+    torch.testing.assert_close(with_it.sum_pi_squared, expected.detach(), rtol=1e-12, atol=1e-12)
+    assert without.sum_pi_squared is None
+    assert not with_it.sum_pi_squared.requires_grad
+    assert torch.equal(with_it.log_probs, without.log_probs)
+    gradients = [torch.autograd.grad(scores.log_probs.sum(), hidden)[0] for scores in (with_it, without)]
+    assert torch.equal(*gradients)
+
+
 def test_the_entropy_alone_has_its_gradient():
     hidden, head, tokens, _ = make()
-    _, entropy = score_tokens(hidden, head, tokens, transform=identity, chunk_size=5)
+    _, entropy, _ = score_tokens(hidden, head, tokens, transform=identity, chunk_size=5)
     expected = torch.autograd.grad(token_entropy(head(hidden)).sum(), [hidden, head.weight])
     found = torch.autograd.grad(entropy.sum(), [hidden, head.weight])
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
@@ -80,7 +98,9 @@ def test_the_entropy_alone_has_its_gradient():
 def test_no_more_than_a_chunk_of_logits_exists():
     hidden, head, tokens, _ = make()
     with LargestTable() as seen:
-        log_probs, entropy = score_tokens(hidden, head, tokens, transform=identity, chunk_size=4)
+        log_probs, entropy, _ = score_tokens(
+            hidden, head, tokens, transform=identity, chunk_size=4, with_sum_pi_squared=True
+        )
         (log_probs.sum() + entropy.sum()).backward()
     assert seen.rows == 4
     with LargestTable() as seen:
@@ -90,7 +110,7 @@ def test_no_more_than_a_chunk_of_logits_exists():
 
 def test_one_of_the_outputs_may_go_unused():
     hidden, head, tokens, _ = make()
-    log_probs, _ = score_tokens(hidden, head, tokens, transform=identity, chunk_size=7)
+    log_probs, _, _ = score_tokens(hidden, head, tokens, transform=identity, chunk_size=7)
     found = torch.autograd.grad(log_probs.sum(), hidden)
     expected = torch.autograd.grad(token_log_probs(head(hidden), tokens).sum(), hidden)
     torch.testing.assert_close(found, expected)
@@ -98,7 +118,7 @@ def test_one_of_the_outputs_may_go_unused():
 
 def test_no_tokens_give_zero_gradients_and_not_none():
     hidden, head, tokens, _ = make()
-    log_probs, entropy = score_tokens(hidden[:0], head, tokens[:0], transform=identity)
+    log_probs, entropy, _ = score_tokens(hidden[:0], head, tokens[:0], transform=identity)
     assert log_probs.shape == entropy.shape == (0,)
     grads = torch.autograd.grad(log_probs.sum() + entropy.sum(), [hidden, head.weight])
     assert all(torch.equal(grad, torch.zeros_like(grad)) for grad in grads)
@@ -115,7 +135,7 @@ def test_a_frozen_output_layer_gets_no_gradient():
 def test_half_precision_adds_up_chunks_in_float32():
     """Summing 23 chunk gradients in bfloat16 would lose the small ones; only the result is rounded."""
     hidden, head, tokens, _ = make(torch.bfloat16)
-    log_probs, _ = score_tokens(hidden, head, tokens, transform=identity, chunk_size=1)
+    log_probs, _, _ = score_tokens(hidden, head, tokens, transform=identity, chunk_size=1)
     assert log_probs.dtype == torch.float32
     log_probs.sum().backward()
     single = [

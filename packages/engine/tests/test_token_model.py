@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from rl_core.errors import ConfigError
@@ -5,6 +7,7 @@ from rl_engine.packing import pack, pad
 from rl_engine.token_model import PolicyModel
 from rl_testing.models import tiny_model
 from torch import nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 VOCAB = 61
@@ -32,14 +35,32 @@ class RowsThroughHead(TorchDispatchMode):
 
 @pytest.mark.parametrize("layout", [pack, pad])
 def test_outputs_are_those_of_the_plain_model(policy, layout):
-    found = policy(layout(IDS, LENGTHS, RESPONSES), {"log_probs", "entropy"})
+    found = policy(layout(IDS, LENGTHS, RESPONSES), {"log_probs", "entropy", "sum_pi_squared"})
     expected = []
     for ids, response in zip(IDS.split(LENGTHS), RESPONSES, strict=True):
         logits = policy.causal_lm(input_ids=ids[None], use_cache=False).logits[0, -response - 1 : -1]
         table = torch.log_softmax(logits / 0.7, -1)
         expected += table.gather(-1, ids[-response:, None])[:, 0].tolist()
     torch.testing.assert_close(found["log_probs"], torch.tensor(expected), rtol=1e-5, atol=1e-5)
-    assert found["entropy"].shape == (4,)
+    assert found["entropy"].shape == found["sum_pi_squared"].shape == (4,)
+
+
+@pytest.mark.parametrize("extra", [1, 3])
+def test_b35_padding_changes_no_log_prob_and_the_first_ratio_is_one(policy, extra):
+    """Two layouts, and rows padded further than they need be, as a sequence-parallel group does."""
+    wanted = {"log_probs", "entropy", "sum_pi_squared"}
+    plain = pad(IDS, LENGTHS, RESPONSES)
+    width = plain.input_ids.shape[1]
+    places = plain.select // width * (width + extra) + plain.select % width
+    grown = {name: functional.pad(getattr(plain, name), (0, extra)) for name in ("input_ids", "position_ids")}
+    further = replace(plain, **grown, attention_mask=functional.pad(plain.attention_mask, (0, extra)), select=places)
+    expected = policy(pack(IDS, LENGTHS, RESPONSES), wanted)
+    for inputs in (plain, further):
+        found = policy(inputs, wanted)
+        for name in wanted:
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-5)
+    again = policy(further, wanted)["log_probs"]
+    assert (again - policy(further, wanted)["log_probs"]).exp().tolist() == [1.0] * len(again)
 
 
 def test_only_what_was_asked_comes_back(policy):

@@ -1,8 +1,12 @@
+import json
+import os
 import time
+from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
-from rl_rewards.gsm8k import compute_score
+from rl_rewards.gsm8k import compute_score, flexible_score
 
 
 def score(response, gold, **options):
@@ -75,3 +79,32 @@ def test_b52_degenerate_responses_are_scored_quickly(text):
     assert score(text, "7") == 0.0
     assert score(text, "7", method="flexible") == 0.0
     assert time.process_time() - started < 2
+
+
+def test_the_flexible_reward_of_its_own():
+    arguments = {"data_source": "x", "ground_truth": "7"}
+    assert flexible_score(solution_str="so 3 and 7 apples", **arguments) == 1.0
+    assert flexible_score(solution_str="#### 7 or 8", format_score=0.1, **arguments) == 0.1
+    with pytest.raises(ValueError, match="GSM8K has no method 'loose'; it has strict and flexible"):
+        score("#### 7", "7", method="loose")
+
+
+@pytest.mark.parametrize("method", ["strict", "flexible"])
+def test_a_response_that_is_no_text_is_no_answer(method):
+    assert score(None, "7", method=method) == 0.0
+
+
+@pytest.mark.parametrize("method", ["strict", "flexible"])
+@pytest.mark.skipif("RL_TEST_DATA" not in os.environ, reason="RL_TEST_DATA names no folder with the real data")
+def test_every_reference_answer_of_the_real_test_file_is_right_and_none_with_another_number(method):
+    lines = (Path(os.environ["RL_TEST_DATA"]) / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [json.loads(line)["answer"] for line in lines]
+    assert len(answers) == 1319
+    for answer in answers:
+        solution, _, final = answer.rpartition("####")
+        final = final.strip()
+        assert score(answer, final, method=method) == 1.0
+        assert score(answer, final.replace(",", ""), method=method) == 1.0
+        number = Decimal(final.replace(",", ""))
+        for changed in (number + 1, -number - 1, number * 10 + 1, f"{number}.5"):
+            assert score(f"{solution}#### {changed}", final, method=method) == 0.0

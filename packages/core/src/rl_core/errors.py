@@ -68,5 +68,9 @@ class MissingRewardError(RlError):
     """More rewards failed than ``trainer`` tolerates."""
 
 
+class FilteredGroupsError(RlError):
+    """Dynamic sampling (``algorithm.filter_groups``) did not find enough groups that teach something."""
+
+
 class CheckpointError(RlError):
     """A checkpoint is incomplete, or belongs to another model or algorithm."""

@@ -116,6 +116,20 @@ def test_straight_through_keeps_the_value_and_takes_the_gradient_of_k2():
     assert x.grad.item() == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_half_precision_gives_the_numbers_of_float32_and_its_gradient_in_half_precision(name):
+    log_prob = torch.tensor([[-1.0, -0.5, -30.0, -0.25]], dtype=torch.bfloat16, requires_grad=True)
+    ref = torch.tensor([[-1.5, -0.25, -2.0, -0.25]], dtype=torch.bfloat16)
+    value = kl_penalty(log_prob, ref, name)
+    wide = log_prob.detach().float().requires_grad_()
+    expected = kl_penalty(wide, ref.float(), name)
+    assert value.dtype == torch.float32
+    assert torch.equal(value, expected)
+    value.sum().backward()
+    expected.sum().backward()
+    assert torch.equal(log_prob.grad, wide.grad.bfloat16())
+
+
 def test_a_function_stands_for_itself():
     assert kl_penalty(_one(-1.0), _one(-3.0), lambda p, q: 3 * (p - q)).item() == 6.0
 

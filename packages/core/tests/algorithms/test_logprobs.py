@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_core.algorithms.aggregation import token_mean
 from rl_core.algorithms.inputs import LossTotals
-from rl_core.algorithms.logprobs import chunked_log_probs, response_log_probs, token_entropy, token_log_probs
+from rl_core.algorithms.logprobs import (
+    chunked_log_probs,
+    chunked_sum_pi_squared,
+    response_log_probs,
+    token_entropy,
+    token_log_probs,
+    token_sum_pi_squared,
+)
 from rl_core.algorithms.masks import masked_mean, masked_sum
 from rl_core.errors import ConfigError, ShapeError
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -57,6 +64,35 @@ def test_b31_entropy_is_never_negative():
     assert entropy[0, 1].item() == 0.0
 
 
+def test_the_sum_of_squared_probabilities_by_hand():
+    # Probabilities [1/4] * 4, [1, 2, 1, 1] / 5, [3, 1, 1, 1] / 6 and [1, 1, 5, 1] / 8.
+    expected = [4 / 16, 7 / 25, 12 / 36, 28 / 64]
+    assert token_sum_pi_squared(LOGITS)[0].tolist() == pytest.approx(expected)
+    assert chunked_sum_pi_squared(LOGITS, chunk_size=3)[0].tolist() == pytest.approx(expected)
+
+
+def test_the_sum_of_squared_probabilities_is_taken_at_the_temperature():
+    # At temperature 1/2 the weights [1, 2, 1, 1] become [1, 4, 1, 1].
+    for values in (token_sum_pi_squared(LOGITS, 0.5), chunked_sum_pi_squared(LOGITS, 0.5)):
+        assert values[0, 1].item() == pytest.approx(19 / 49)
+
+
+def test_a_certain_token_has_a_sum_of_one_and_an_excluded_one_adds_nothing():
+    logits = torch.tensor([[1e4, -1e4, 0.0], [0.0, 0.0, -INF]], requires_grad=True)
+    assert token_sum_pi_squared(logits).tolist() == [1.0, 0.5]
+    chunked = chunked_sum_pi_squared(logits, chunk_size=1)
+    assert chunked.tolist() == [1.0, 0.5]
+    assert not chunked.requires_grad
+
+
+def test_the_sum_of_squared_probabilities_gives_the_norm_of_the_score():
+    logits = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    log_prob = token_log_probs(logits, torch.tensor(2))
+    (score,) = torch.autograd.grad(log_prob, logits)
+    expected = 1 - 2 * log_prob.exp() + token_sum_pi_squared(logits)
+    assert score.square().sum().item() == pytest.approx(expected.item())
+
+
 def _plain(logits, tokens, temperature):
     """Softmax by hand, in Python floats."""
     log_probs, entropies = [], []
@@ -88,6 +124,10 @@ def test_every_chunk_size_agrees_with_plain_python_and_its_gradient_with_autogra
     plain_log_probs, plain_entropy = _plain(logits, tokens, temperature)
     assert log_probs.flatten().tolist() == pytest.approx(plain_log_probs, abs=1e-12)
     assert entropy.flatten().tolist() == pytest.approx(plain_entropy, abs=1e-12)
+    squares = [sum(p * p for p in row) for row in (logits / temperature).softmax(-1).reshape(-1, vocab).tolist()]
+    assert chunked_sum_pi_squared(logits, temperature, chunk_size).flatten().tolist() == pytest.approx(
+        squares, abs=1e-12
+    )
 
     (gradient,) = torch.autograd.grad((g1 * log_probs + g2 * entropy).sum(), logits)
     slow = g1 * token_log_probs(logits, tokens, temperature) + g2 * token_entropy(logits, temperature)
@@ -163,6 +203,7 @@ def test_no_float32_table_is_larger_than_a_chunk_forward_or_backward(prompt_leng
     with _LargestFloat32(logits) as seen:
         log_probs, entropy = chunked_log_probs(logits[:, prompt_length - 1 : 39], ids[:, prompt_length:], chunk_size=8)
         (log_probs.sum() + entropy.sum()).backward()
+        chunked_sum_pi_squared(logits[:, prompt_length - 1 : 39], chunk_size=8)
     assert seen.largest == 8 * 100
     with _LargestFloat32(logits) as seen:
         token_log_probs(logits, ids)
@@ -197,6 +238,8 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature):
     for call in (
         lambda: token_log_probs(LOGITS, IDS, temperature),
         lambda: token_entropy(LOGITS, temperature),
+        lambda: token_sum_pi_squared(LOGITS, temperature),
+        lambda: chunked_sum_pi_squared(LOGITS, temperature),
         lambda: chunked_log_probs(LOGITS, IDS, temperature),
     ):
         with pytest.raises(ConfigError, match=r"rollout\.temperature"):
@@ -213,3 +256,5 @@ def test_tokens_that_do_not_fit_the_logits_are_refused(function, ids):
 def test_a_chunk_without_tokens_is_refused():
     with pytest.raises(ConfigError, match="chunk_size"):
         chunked_log_probs(LOGITS, IDS, chunk_size=0)
+    with pytest.raises(ConfigError, match="chunk_size"):
+        chunked_sum_pi_squared(LOGITS, chunk_size=0)

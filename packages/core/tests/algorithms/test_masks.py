@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rl_core.algorithms.masks import fill_masked, masked_mean, masked_sum, masked_whiten
+from rl_core.algorithms.masks import fill_masked, masked_mean, masked_sum, masked_whiten, spread_over_mask
 from rl_core.errors import ShapeError
 
 NAN, INF = float("nan"), float("inf")
@@ -107,3 +107,10 @@ def test_any_garbage_any_padding_any_order_like_plain_python(rows, width, extra,
         masked_whiten(x, mask)[:, :width], torch.tensor(whitened, dtype=torch.float64)[order], rtol=0, atol=1e-9
     )
     assert masked_whiten(x, mask)[:, width:].count_nonzero() == 0
+
+
+def test_spread_over_mask_gives_each_position_its_row_value():
+    mask = torch.tensor([[True, False, True], [False, False, False]])
+    assert spread_over_mask(torch.tensor([2.0, NAN]), mask).tolist() == [[2.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
+    with pytest.raises(ShapeError, match="row_values"):
+        spread_over_mask(torch.zeros(3), mask)

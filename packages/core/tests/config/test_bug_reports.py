@@ -103,3 +103,11 @@ def test_b75_minus_one_is_the_last_only_and_zero_is_never(frequency, saves):
         ),
     )
     assert step_schedule(tree, dataset_size=5).save_steps() == saves
+
+
+@pytest.mark.parametrize("key", [f"{ACTOR}.kl_loss_type", "algorithm.kl_penalty"])
+def test_the_exact_kl_is_refused_with_its_reason_and_what_to_take(key):
+    found = problems(f"{key}=full")
+    assert f"{key}: KL estimator 'full' is not known" in found
+    assert "whole distributions at every token" in found
+    assert "low_var_kl" in found

@@ -31,6 +31,18 @@ def test_three_batch_sizes_in_words_and_numbers(check):
     ]
 
 
+def test_dynamic_sampling_is_explained(check):
+    filtered = [f"{ROLLOUT}.n=4", "algorithm.filter_groups.enable=true", "data.gen_batch_size=12"]
+    report = check("algorithm.adv_estimator=grpo", *SIZES, *filtered, "trainer.total_epochs=3", rows=20)
+    assert report.lines(BATCH)[1] == (
+        "data.gen_batch_size: 12 prompts per generation, x rollout.n (4) = 48 responses; a step makes generations until "
+        "8 prompts have rewards that differ."
+    )
+    # One generation an epoch: 36 prompts in all.
+    assert report.lines(STEPS)[0].endswith("x 3 epochs, 4 steps in all.")
+    assert "so many steps are the most" in report.lines(STEPS)[1]
+
+
 def test_critic_is_explained_where_there_is_one(check):
     lines = check(*SIZES).lines(BATCH)
     assert len([line for line in lines if line.startswith("critic: ")]) == 2

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from rl_core.config.contradictions import contradictions
+from rl_core.config.roles import roles
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -16,7 +17,7 @@ def test_defaults_contradict_nothing(composed):
     assert found(composed) == []
 
 
-def test_kl_in_both_places_is_refused_unless_allowed(composed):
+def test_b27_kl_in_both_places_is_refused_unless_allowed(composed):
     both = ["algorithm.use_kl_in_reward=true", f"{ACTOR}.use_kl_loss=true"]
     (error,) = found(composed, *both)
     assert error.startswith("error: algorithm.use_kl_in_reward and actor_rollout_ref.actor.use_kl_loss")
@@ -26,20 +27,42 @@ def test_kl_in_both_places_is_refused_unless_allowed(composed):
 
 
 @pytest.mark.parametrize("key", [f"{ACTOR}.kl_loss_coef", "algorithm.kl_ctrl.kl_coef"])
-def test_a_kl_coefficient_alone_warns_even_at_its_default(key, composed):
+def test_b27_a_kl_coefficient_alone_warns_even_at_its_default(key, composed):
     (warning,) = found(composed, f"{key}=0.001")
     assert warning.startswith(f"warning: {key} is given, but no KL term is on")
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["policy_loss.loss_mode=dro", "policy_loss.dro_beta=0.1"],
+        ["policy_loss.loss_mode=geo_mean", "loss_agg_mode=seq-mean-token-mean"],
+        ["policy_loss.loss_mode=cispo"],
+    ],
+)
+def test_policy_losses_with_what_they_need(overrides, composed):
+    assert found(composed, *[f"{ACTOR}.{item}" for item in overrides]) == []
+
+
 @pytest.mark.parametrize("switch", ["algorithm.use_kl_in_reward=true", f"{ACTOR}.use_kl_loss=true"])
-def test_one_kl_term_is_fine(switch, composed):
+def test_b27_one_kl_term_is_fine_and_brings_the_reference(switch, composed):
     assert found(composed, switch, f"{ACTOR}.kl_loss_coef=0.01") == []
+    assert "ref" in roles(composed(switch).tree)
+
+
+def test_b27_without_a_kl_term_no_reference_is_loaded(composed):
+    assert "ref" not in roles(composed(f"{ACTOR}.kl_loss_coef=0.01").tree)
 
 
 @pytest.mark.parametrize(
     ("overrides", "severity", "text"),
     [
         (["critic.enable=false"], "error", "'gae' works on values"),
+        (
+            ["algorithm.adv_estimator=squares", f"{ACTOR}.calculate_sum_pi_squared=false"],
+            "error",
+            "'squares' needs the sums of squared probabilities",
+        ),
         (["algorithm.adv_estimator=grpo", f"{ROLLOUT}.n=4", "critic.enable=true"], "warning", "trained for nothing"),
         (
             ["algorithm.adv_estimator=grpo", f"{ROLLOUT}.n=4", "trainer.critic_warmup=5"],
@@ -47,6 +70,33 @@ def test_one_kl_term_is_fine(switch, composed):
             "nothing would be trained",
         ),
         (["algorithm.adv_estimator=grpo"], "warning", "rollout.n is 1"),
+        (["algorithm.filter_groups.enable=true"], "error", "rollout.n is 1: the rewards of one response cannot differ"),
+        (
+            [
+                "algorithm.filter_groups.enable=true",
+                "algorithm.filter_groups.metric=seq_final_reward",
+                "algorithm.use_kl_in_reward=true",
+                f"{ROLLOUT}.n=4",
+            ],
+            "warning",
+            "judged by the score, before algorithm.use_kl_in_reward",
+        ),
+        (
+            ["algorithm.adv_estimator=remax", f"{ROLLOUT}.greedy_baseline=false"],
+            "error",
+            "'remax' works on the reward of a greedy response",
+        ),
+        ([f"{ACTOR}.policy_loss.loss_mode=dro"], "error", "policy_loss.dro_beta, the weight"),
+        (
+            [f"{ACTOR}.policy_loss.loss_mode=clip_cov", f"{ACTOR}.policy_loss.clip_cov_lb=6"],
+            "error",
+            "clip_cov_lb (6) is not below clip_cov_ub (5)",
+        ),
+        (
+            [f"{ACTOR}.policy_loss.loss_mode=gspo"],
+            "warning",
+            f"'gspo' is its method's only with {ACTOR}.loss_agg_mode=seq-mean-token-mean; it is token-mean.",
+        ),
         ([f"{ROLLOUT}.temperature=0", f"{ROLLOUT}.n=4"], "warning", "all 4 responses to a prompt are the same"),
         ([f"{ROLLOUT}.top_p=0.9"], "warning", "not drawn from the policy itself"),
         ([f"{ACTOR}.use_rollout_log_probs=true", f"{ROLLOUT}.calculate_log_probs=false"], "error", "Turn it on"),

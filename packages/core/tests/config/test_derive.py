@@ -92,5 +92,29 @@ def test_there_is_a_critic_exactly_when_the_estimator_needs_values(estimator, en
     assert composed(f"algorithm.adv_estimator={estimator}").tree.critic.enable is enabled
 
 
+@pytest.mark.parametrize(("estimator", "is_on"), [("gae", False), ("squares", True), ("mine", False)])
+def test_squared_probabilities_are_summed_exactly_when_the_estimator_needs_them(estimator, is_on, composed):
+    actor = composed(f"algorithm.adv_estimator={estimator}").tree.actor_rollout_ref.actor
+    assert actor.calculate_sum_pi_squared is is_on
+
+
+def test_squared_probabilities_may_be_asked_for(composed):
+    actor = composed(
+        "algorithm.adv_estimator=grpo", f"{ACTOR}.calculate_sum_pi_squared=True"
+    ).tree.actor_rollout_ref.actor
+    assert actor.calculate_sum_pi_squared is True
+
+
+@pytest.mark.parametrize(("estimator", "is_drawn"), [("gae", False), ("remax", True), ("mine", False)])
+def test_a_greedy_response_is_drawn_exactly_when_the_estimator_needs_it(estimator, is_drawn, composed):
+    rollout = composed(f"algorithm.adv_estimator={estimator}").tree.actor_rollout_ref.rollout
+    assert rollout.greedy_baseline is is_drawn
+
+
+def test_a_greedy_response_may_be_asked_for(composed):
+    rollout = composed("actor_rollout_ref.rollout.greedy_baseline=true").tree.actor_rollout_ref.rollout
+    assert rollout.greedy_baseline is True
+
+
 def test_critic_may_be_asked_for(composed):
     assert composed("algorithm.adv_estimator=grpo", "critic.enable=True").tree.critic.enable is True

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from rl_core.config.handed_over import SFT_TABLE, TABLE, is_handed_over, unread_by_plugins
+from rl_core.config.handed_over import OFFLINE_TABLE, TABLE, is_handed_over, unread_by_plugins
 from rl_core.config.layout import PPO, SFT
 from rl_core.config.schema import core_schema
 
@@ -24,7 +24,7 @@ class SaysNothing:
     pass
 
 
-@pytest.mark.parametrize(("layout", "table"), [(PPO, TABLE), (SFT, SFT_TABLE)], ids=["train", "sft"])
+@pytest.mark.parametrize(("layout", "table"), [(PPO, TABLE), (SFT, OFFLINE_TABLE)], ids=["train", "sft"])
 def test_tables_name_existing_keys(layout, table):
     schema = core_schema(layout)
     for entry in table:

@@ -14,7 +14,7 @@ from rl_core.config.schema import core_schema
 
 PACKAGES = Path(__file__).resolve().parents[3]
 CONFIG_ROOM = PACKAGES / "core" / "src" / "rl_core" / "config"
-ACTING_HERE = ("batch_math.py", "schedule.py", "roles.py", "micro_batch.py", "runtime_choice.py")
+ACTING_HERE = ("batch_math.py", "correction.py", "schedule.py", "roles.py", "micro_batch.py", "runtime_choice.py")
 """Files of the configuration room whose results the trainer acts on; the others only check and print."""
 
 PATTERNS = [pattern for table in (COMPATIBILITY, LATER) for _, patterns in table for pattern in patterns]
@@ -37,6 +37,7 @@ READ_HERE = {
 HELD_UNDER_ANOTHER_NAME = {
     "actor_rollout_ref.actor.shuffle": ("role", "shuffle"),
     "critic.shuffle": ("role", "shuffle"),
+    "reward_model.shuffle": ("role", "shuffle"),
     "algorithm.kl_ctrl.type": ("config", "type"),
 }
 """Key with a generic name -> how its reader writes it."""

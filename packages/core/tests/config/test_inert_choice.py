@@ -30,6 +30,21 @@ def test_nothing_is_said_about_keys_that_were_not_given(composed):
         ),
         (["algorithm.norm_adv_by_std_in_grpo=false"], "algorithm.norm_adv_by_std_in_grpo has no effect"),
         ([f"{ACTOR}.policy_loss.dro_beta=0.1"], "policy loss 'vanilla' does not read it, 'dro' does"),
+        (
+            [f"{ACTOR}.policy_loss.loss_mode=sapo", f"{ACTOR}.clip_ratio_c=5"],
+            f"{ACTOR}.clip_ratio_c has no effect: policy loss 'sapo' does not read it, 'vanilla' and 'dppo_tv' and "
+            "'dppo_kl' do.",
+        ),
+        ([f"{ACTOR}.policy_loss.loss_mode=kl_cov", f"{ACTOR}.clip_ratio_high=0.3"], "'kl_cov' does not read it"),
+        ([f"{ACTOR}.policy_loss.loss_mode=gpg", f"{ACTOR}.clip_ratio=0.3"], "'gpg' does not read it"),
+        ([f"{ACTOR}.tau_neg=2"], "'vanilla' does not read it, 'sapo' does."),
+        (
+            [
+                *("algorithm.rollout_correction.bypass_mode=true", "algorithm.rollout_correction.loss_type=reinforce"),
+                f"{ACTOR}.clip_ratio_high=0.3",
+            ],
+            f"{ACTOR}.clip_ratio_high has no effect: algorithm.rollout_correction has bypass_mode and loss_type reinforce",
+        ),
         ([f"{ACTOR}.kl_loss_coef=0.01"], f"{ACTOR}.kl_loss_coef has no effect: {ACTOR}.use_kl_loss is false."),
         (["algorithm.kl_ctrl.kl_coef=0.01"], "algorithm.use_kl_in_reward is false"),
         (
@@ -40,6 +55,12 @@ def test_nothing_is_said_about_keys_that_were_not_given(composed):
         (["trainer.v1.colocate_async.num_warmup_batches=2"], "trainer.v1.trainer_mode is another one"),
         (["actor_rollout_ref.model.lora_alpha=64"], "actor_rollout_ref.model.lora_rank is 0"),
         (["algorithm.filter_groups.max_num_gen_batches=3"], "algorithm.filter_groups.enable is false"),
+        (["data.gen_batch_size=3"], "data.gen_batch_size has no effect: algorithm.filter_groups.enable is false."),
+        (["trainer.v1.sampler.sampler_kwargs.a=3"], "trainer.v1.sampler.custom_sampler.path is not set"),
+        (
+            ["trainer.v1.sampler.custom_sampler.path=mine.py", "trainer.v1.trainer_mode=colocate_async"],
+            "trainer.v1.trainer_mode has no effect: trainer.v1.sampler.custom_sampler is the schedule.",
+        ),
     ],
 )
 def test_keys_that_the_choice_makes_inert(overrides, text, composed):
@@ -55,6 +76,10 @@ def test_keys_that_the_choice_makes_inert(overrides, text, composed):
         [f"{ACTOR}.ppo_micro_batch_size_per_gpu=4"],
         [f"{ACTOR}.ppo_max_token_len_per_gpu=4096"],
         ["critic.optim.lr=1e-5"],
+        [f"{ACTOR}.clip_ratio=0.1", f"{ACTOR}.clip_ratio_c=5"],
+        [f"{ACTOR}.policy_loss.loss_mode=gspo", f"{ACTOR}.clip_ratio_low=3e-4", f"{ACTOR}.clip_ratio_high=4e-4"],
+        [f"{ACTOR}.policy_loss.loss_mode=clip_cov", f"{ACTOR}.policy_loss.clip_cov_lb=2", f"{ACTOR}.clip_ratio=0.1"],
+        [f"{ACTOR}.policy_loss.loss_mode=my_loss", f"{ACTOR}.clip_ratio=0.1", f"{ACTOR}.tau_pos=2"],
     ],
 )
 def test_keys_that_work_are_not_mentioned(overrides, composed):

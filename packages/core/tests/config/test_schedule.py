@@ -49,6 +49,25 @@ def test_minus_one_means_the_last_only_and_zero_never():
     assert schedule(save_freq=0, test_freq=0, val_before_train=False).validation_steps() == ()
 
 
+@pytest.mark.parametrize(("generation", "steps"), [(None, 6), (1, 7), (2, 6), (3, 4), (5, 7)])
+def test_steps_of_dynamic_sampling_are_as_many_as_the_generations_could_fill(generation, steps):
+    config = PPOTrainerConfig()
+    config.data.train_batch_size, config.data.gen_batch_size = 2, generation
+    config.trainer.total_epochs = 3
+    config.algorithm.filter_groups.enable = True
+    assert step_schedule(config, 5).total_steps == steps
+    config.algorithm.filter_groups.enable = False
+    assert step_schedule(config, 5).total_steps == 6
+
+
+def test_a_generation_that_the_rows_do_not_fill_is_refused():
+    config = PPOTrainerConfig()
+    config.data.train_batch_size, config.data.gen_batch_size = 2, 6
+    config.algorithm.filter_groups.enable = True
+    with pytest.raises(ConfigError, match=r"gen_batch_size \(6\) exceeds the 5 training rows"):
+        step_schedule(config, 5)
+
+
 def test_rows_that_fill_no_batch_are_refused():
     with pytest.raises(ConfigError, match=r"train_batch_size \(8\) exceeds the 5 training rows"):
         schedule(rows=5, batch=8)

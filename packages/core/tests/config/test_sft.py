@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from rl_core.config import SFT, cfg_text, compose_sft, config_to_yaml, parse_cli
-from rl_core.config.aliases import SFT_ALIASES, SFT_KEEP_NEWEST
+from rl_core.config.aliases import OFFLINE_ALIASES, OFFLINE_KEEP_NEWEST
 from rl_core.config.compose import compose_command, compose_leniently
 from rl_core.config.schema import core_schema
 from rl_core.errors import ConfigError
@@ -79,8 +79,8 @@ def test_wrong_keys_and_values_are_explained(problem, override, text):
 
 def test_other_spellings(composed):
     schema = core_schema(SFT)
-    assert {new for _, new in SFT_ALIASES} | set(SFT_KEEP_NEWEST) <= set(schema.keys)
-    assert not {old for old, _ in SFT_ALIASES} & {*schema.keys, *schema.sections}
+    assert {new for _, new in OFFLINE_ALIASES} | set(OFFLINE_KEEP_NEWEST) <= set(schema.keys)
+    assert not {old for old, _ in OFFLINE_ALIASES} & {*schema.keys, *schema.sections}
     config = composed("optim.clip_grad=0.5", "trainer.remove_previous_ckpt_in_save=true", "model.lora.rank=8")
     assert config.tree.engine.grad_clip == 0.5
     assert config.tree.trainer.max_ckpt_to_keep == 1

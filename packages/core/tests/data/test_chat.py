@@ -6,6 +6,7 @@ import pyarrow.parquet
 import pytest
 from rl_core.config.sft import SFTDataConfig
 from rl_core.data.chat import ChatDataset
+from rl_core.data.files import DataFile
 from rl_core.errors import DataError
 
 
@@ -110,10 +111,26 @@ def test_progress_is_told(dataset, monkeypatch, capsys):
     assert "tokenised 1 of 2 rows in 0 s" in capsys.readouterr().out.splitlines()
 
 
-def test_arrays_are_lists(shown, toy, monkeypatch):
-    row = chat("q", "x")
-    monkeypatch.setattr("rl_core.data.chat.read_rows", lambda files: [{"messages": np.array(row["messages"])}])
+def test_b42_arrays_are_lists(shown, toy, monkeypatch):
+    rows = [{"messages": np.array(chat("q", "x")["messages"])}]
+    monkeypatch.setattr("rl_core.data.chat.read_files", lambda files: [DataFile("f", rows)])
     assert shown(ChatDataset("f", SFTDataConfig(), toy())[0]) == "<u>q<e>\n<a>[x<e>]\n"
+
+
+def test_errors_name_the_file_and_its_row(tmp_path, toy):
+    for name, rows in (("a", [chat("q", "x")]), ("b", [chat("q", "x"), {"messages": "?"}])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    with pytest.raises(DataError, match=r"b\.jsonl: row 1: messages is a text that is not valid JSON"):
+        ChatDataset(files, SFTDataConfig(), toy())
+
+
+def test_b38_a_text_that_writes_out_its_beginning_has_it_once(dataset, shown, toy):
+    class Base(toy):
+        chat_template = None
+        bos_token_id = 1
+
+    assert shown(dataset({"prompt": "<bos>2+2=", "response": "4"}, tokenizer=Base(bos=True))[0]) == "<bos>2+2=[4<e>]"
 
 
 def test_texts_without_a_template(dataset, shown, toy):

@@ -8,7 +8,7 @@ from rl_core.errors import (
     PluginLoadError,
     PluginNotFoundError,
 )
-from rl_core.plugins import BackendRecord, Distribution, RewardRecord, RolloutRecord, Status
+from rl_core.plugins import AdvantageRecord, BackendRecord, Distribution, RewardRecord, RolloutRecord, Status
 from rl_core.plugins.explanations import conflict, missing, unknown_kind
 from rl_core.plugins.lookup import Lookup
 
@@ -67,6 +67,11 @@ def test_nothing_like_it():
         "  Installed policy losses: none.",
         "  There is a reward of that name.",
     ]
+
+
+def test_a_recipe_that_is_an_estimator():
+    other = AdvantageRecord(name="zzz", target="a:b", summary="A.")
+    assert "There is an advantage of that name." in str(asked("recipe", "zzz", distribution("acme", other)))
 
 
 @pytest.mark.parametrize(

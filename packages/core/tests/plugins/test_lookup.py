@@ -34,6 +34,36 @@ def test_an_alias_is_a_claim_like_a_name():
     assert lookup.require("reward", "z").record == reward("z")
 
 
+def test_a_name_goes_before_a_prefix_and_a_longer_prefix_before_a_shorter():
+    lookup = Lookup(
+        [
+            distribution("a", reward("x", prefixes=("aime", "games/"))),
+            distribution("b", reward("y", prefixes=("aime2024",)), reward("aime_own")),
+        ]
+    )
+    found = {
+        name: lookup.require("reward", name).record.name for name in ("aime2024_ii", "aime2025", "aime", "aime_own")
+    }
+    assert found == {"aime2024_ii": "y", "aime2025": "x", "aime": "x", "aime_own": "aime_own"}
+    assert lookup.require("reward", "games/chess").record.name == "x"
+    assert (
+        lookup.named("reward", "game") == lookup.named("reward", "AIME2024") == lookup.named("tool", "aime2024") == ()
+    )
+    assert all(lookup.status(entry).is_ok for entry in lookup.entries())
+
+
+def test_the_same_prefix_twice_is_a_conflict():
+    lookup = Lookup(
+        [distribution("a", reward("x", prefixes=("p/",))), distribution("b", reward("y", prefixes=("p/",)))]
+    )
+    assert [str(lookup.status(entry)) for entry in lookup.entries()] == [
+        "conflict: b 1.0 registers it too",
+        "conflict: a 1.0 registers it too",
+    ]
+    with pytest.raises(PluginConflictError, match=r"reward name 'p/z' is registered twice: a 1.0 and b 1.0"):
+        lookup.require("reward", "p/z")
+
+
 def test_a_broken_claim_still_conflicts():
     broken = distribution("b", reward("x"), status=Status("broken", "of old age"))
     lookup = Lookup([distribution("a", reward("x")), broken])

@@ -5,7 +5,17 @@ import pickle
 
 import pytest
 from rl_core.errors import PluginError
-from rl_core.plugins import KINDS, RECORD_CLASSES, AdvantageRecord, BackendRecord, Record, ReshardingRecord, kind_label
+from rl_core.plugins import (
+    KINDS,
+    RECORD_CLASSES,
+    AdvantageRecord,
+    BackendRecord,
+    PolicyLossRecord,
+    Record,
+    ReshardingRecord,
+    RewardModelRecord,
+    kind_label,
+)
 from rl_core.plugins import RewardRecord as Reward
 
 GOOD = {"name": "acme", "target": "acme.engine:Engine", "summary": "What it does."}
@@ -13,7 +23,7 @@ GOOD = {"name": "acme", "target": "acme.engine:Engine", "summary": "What it does
 
 def test_the_kinds():
     assert (
-        *("backend", "rollout", "resharding", "reward", "reward_manager", "advantage", "policy_loss"),
+        *("backend", "rollout", "resharding", "reward", "reward_manager", "reward_model", "advantage", "policy_loss"),
         *("loss_aggregation", "kl_estimator", "agent_loop", "tool", "tool_parser", "dataset", "sampler"),
         *("optimizer", "tracker", "dispatch_mode", "recipe", "command"),
     ) == KINDS
@@ -73,6 +83,18 @@ def test_bad_fields(changes, message):
         Reward(**{**GOOD, **changes})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prepare": "acme.loss"}, "prepare is 'acme.loss'; it must look like 'package.module:attribute'"),
+        ({"aggregation": "token mean"}, "aggregation is 'token mean'; it must look like the name of a loss aggreg"),
+    ],
+)
+def test_bad_fields_of_a_policy_loss(changes, message):
+    with pytest.raises(PluginError, match=f"PolicyLossRecord 'acme': {message}"):
+        PolicyLossRecord(**GOOD, **changes)
+
+
 def test_a_mounted_dataclass_has_the_records_name_unless_said():
     mounted = {**GOOD, "config": "a:B", "mount": ("actor", "ref")}
     assert Reward(**mounted).config_key == "acme"
@@ -106,3 +128,23 @@ def test_the_base_record_has_no_kind_of_its_own():
 def test_kind_labels():
     assert [kind_label("policy_loss"), kind_label("policy_loss", plural=True)] == ["policy loss", "policy losses"]
     assert kind_label("kl_estimator", plural=True) == "KL estimators"
+
+
+def test_what_a_reward_model_gives():
+    record = RewardModelRecord(**GOOD)
+    assert (record.trained, record.gives) == (False, "outcome")
+    assert RewardModelRecord(**GOOD, trained=True, gives="process").trained
+    with pytest.raises(PluginError, match=r"gives is 'tokens'; a reward model gives one of \['outcome', 'process'\]"):
+        RewardModelRecord(**GOOD, gives="tokens")
+    with pytest.raises(PluginError, match="trained must be a bool"):
+        RewardModelRecord(**GOOD, trained="yes")
+
+
+def test_a_reward_claims_prefixes_beside_its_names():
+    record = Reward(**GOOD, aliases=("other",), prefixes=("acme/", "aime"))
+    assert record.claims == ("acme", "other", "acme/*", "aime*")
+    assert AdvantageRecord(**GOOD, aliases=("other",)).claims == ("acme", "other")
+    with pytest.raises(PluginError, match=r"prefixes is ''; it must look like letters"):
+        Reward(**GOOD, prefixes=("",))
+    with pytest.raises(PluginError, match="prefixes must be a tuple"):
+        Reward(**GOOD, prefixes="aime")

@@ -13,7 +13,15 @@ from rl_core.errors import (
     PluginLoadError,
     PluginNotFoundError,
 )
-from rl_core.plugins import BackendRecord, KLEstimatorRecord, Registry, RewardRecord, Selection, get_registry
+from rl_core.plugins import (
+    BackendRecord,
+    KLEstimatorRecord,
+    PolicyLossRecord,
+    Registry,
+    RewardRecord,
+    Selection,
+    get_registry,
+)
 from rl_core.plugins import reset_registry as reset
 
 
@@ -104,6 +112,20 @@ def test_config_and_tokenizer(registry, install):
     assert registry.load_tokenizer("full")("path") == "PATH"
     assert registry.load_config("backend", "bare") is None
     assert registry.load_tokenizer("bare") is None
+
+
+def test_what_a_policy_loss_prepares(registry):
+    loss = {"target": "no:f", "summary": "A loss."}
+    losses = [
+        PolicyLossRecord(name="ranks", prepare="json:dumps", **loss),
+        PolicyLossRecord(name="alone", **loss),
+        PolicyLossRecord(name="heavy", prepare="json:dumps", requires=("acme-gpu",), **loss),
+    ]
+    registry.register_distribution("acme", "1.0", losses)
+    assert registry.load_prepare("ranks")([1]) == "[1]"
+    assert registry.load_prepare("alone") is None
+    with pytest.raises(PluginApiError, match="Needs acme-gpu; found nothing"):
+        registry.load_prepare("heavy")
 
 
 def test_the_configuration_needs_no_engine_but_the_tokenizer_does(registry):

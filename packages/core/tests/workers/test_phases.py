@@ -95,3 +95,20 @@ def test_nothing_takes_the_devices_from_responses_in_flight(parts):
     table.leave(Phase.GENERATE)
     with table.during(Phase.LOG_PROB):
         pass
+
+
+def test_a_reward_model_and_its_reference_take_turns(log):
+    model = Recorder(Part.REWARD_MODEL, {"parameters", "gradients", "optimizer"}, log)
+    reference = Recorder(Part.REWARD_REFERENCE, {"parameters"}, log)
+    parts = {Part.REWARD_MODEL: model, Part.REWARD_REFERENCE: reference}
+    evictable = {(part, state) for part, movable in parts.items() for state in movable.states}
+    table = PhaseTable(parts, evictable)
+    for phase, wanted in (
+        (Phase.REWARD_REFERENCE, {(Part.REWARD_REFERENCE, "parameters")}),
+        (Phase.REWARD_MODEL, {(Part.REWARD_MODEL, "parameters")}),
+        (Phase.UPDATE_REWARD_MODEL, {(Part.REWARD_MODEL, state) for state in model.states}),
+        (Phase.CHECKPOINT, {(Part.REWARD_MODEL, "parameters"), (Part.REWARD_MODEL, "optimizer")}),
+    ):
+        with table.during(phase):
+            assert table.resident() == wanted
+        assert table.resident() == frozenset()

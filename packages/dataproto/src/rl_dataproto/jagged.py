@@ -321,6 +321,10 @@ def to_jagged(padded: Tensor, mask_or_lengths: Tensor, dim: int = 1) -> Tensor:
         if len(mask_or_lengths) != rows or bool(((mask_or_lengths < 0) | (mask_or_lengths > width)).any()):
             msg = f"Lengths {mask_or_lengths.tolist()} were given for {rows} rows of at most {width}: give one a row."
             raise RowCountError(msg)
+        total = int(mask_or_lengths.sum())
+        if total > _COPY_ROWS_FROM * rows:
+            pieces = [row.narrow(dim - 1, 0, size) for row, size in zip(padded, mask_or_lengths.tolist(), strict=True)]
+            return Jagged(_cat(pieces, dim - 1), _offsets(mask_or_lengths.to(padded.device, torch.int64)), dim).close()
         mask = torch.arange(width, device=padded.device) < mask_or_lengths[:, None]
     else:
         mask = mask_or_lengths.bool()

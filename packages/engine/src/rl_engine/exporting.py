@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from rl_engine.export import HFWriter
 from rl_engine.models import load_config, resolve_folder
 from rl_engine.token_model import PolicyModel
+from rl_engine.value_head import ValueModel
 
 if TYPE_CHECKING:
     from rl_engine.base_engine import HFTrainingEngine
@@ -64,6 +65,8 @@ def exported_config(engine: HFTrainingEngine) -> PreTrainedConfig:
         names: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
         config.architectures = [names.get(config.model_type, fallback)]
         config.num_labels = 1
+        if isinstance(module, ValueModel) and module.pad_token_id is not None:
+            config.get_text_config().pad_token_id = module.pad_token_id
     return config
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from rl_core.contracts.engine import EngineRole
+from transformers import PreTrainedConfig
 
 from rl_engine.checkpoint_files import require_same_names
-from rl_engine.models import load_causal_lm, load_config, resolve_folder
+from rl_engine.models import load_causal_lm, load_config, load_tokenizer, resolve_folder
 from rl_engine.self_check import require_separable_type
 from rl_engine.token_model import PolicyModel, TokenModel
-from rl_engine.value_head import SCORE_BIAS, SCORE_WEIGHT, load_value_model
+from rl_engine.value_head import SCORE_BIAS, SCORE_WEIGHT, ValueModel, load_value_model
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +37,11 @@ def load_token_model(
     config = load_config(section, folder)
     if getattr(section, "use_remove_padding", True) is not False:
         require_separable_type(config)
-    module: TokenModel
+    module: PolicyModel | ValueModel
     if role in (EngineRole.VALUE, EngineRole.REWARD):
         module = load_value_model(section, dtype, require_head=role is EngineRole.REWARD and not is_trained)
+        if role is EngineRole.REWARD:
+            module.pad_token_id = _pad_token_id(section, config, is_trained=is_trained)
     else:
         module = PolicyModel(load_causal_lm(section, dtype, config), temperature=temperature)
     _check_names(module, folder)
@@ -46,6 +49,23 @@ def load_token_model(
     if is_trained and getattr(section, "enable_gradient_checkpointing", False):
         _checkpoint_activations(module)
     return module
+
+
+def _pad_token_id(section: Any, config: PreTrainedConfig, *, is_trained: bool) -> int | None:
+    """The padding token of a reward model: its configuration's.
+
+    One that is trained from a model that names none takes that of its tokenizer, where it has one, and is exported with it:
+    transformers needs one to score several texts at a time.
+    """
+    stated: int | None = config.get_text_config().pad_token_id
+    if stated is not None or not is_trained:
+        return stated
+    folder = resolve_folder(getattr(section, "tokenizer_path", None) or section.path, "tokenizer")
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    tokenizer = load_tokenizer(str(folder), trust_remote_code=bool(getattr(section, "trust_remote_code", False)))
+    found: int | None = tokenizer.pad_token_id
+    return found
 
 
 def _check_names(module: TokenModel, folder: Any) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rl_core.contracts.engine import ROWS_TOGETHER_KEY
 from rl_core.errors import ConfigError, DataError
 from rl_core.single_controller.base.collective import Collective
 from rl_dataproto import DataProto, lengths, pad_jagged, token_budget_micro_batches
@@ -52,6 +53,26 @@ class MicroBatch:
         """[B, T] bool, False in padding."""
         width = max(self.response_lengths, default=0)
         return pad_jagged(column(self.rows, "response_mask"), 0, length=width).bool()
+
+
+def cut_units(
+    row_lengths: Sequence[int], size: int | None, max_tokens: int | None, *, padded: bool = False, together: int = 1
+) -> list[list[int]]:
+    """``cut_rows`` that keeps every ``together`` consecutive rows in one pass; see ``ROWS_TOGETHER_KEY``.
+
+    Raises:
+        DataError: the rows do not make whole units.
+    """
+    if together == 1:
+        return cut_rows(row_lengths, size, max_tokens, padded=padded)
+    if len(row_lengths) % together:
+        msg = f"the batch has {len(row_lengths)} rows, of which every {together} belong together; its end is not whole"
+        raise DataError(msg)
+    units = [row_lengths[first : first + together] for first in range(0, len(row_lengths), together)]
+    costs = [together * max(unit) if padded else sum(unit) for unit in units]
+    whole = size if size is None or size < 1 else max(size // together, 1)
+    cuts = cut_rows(costs, whole, max_tokens, padded=padded)
+    return [[unit * together + row for unit in cut for row in range(together)] for cut in cuts]
 
 
 def cut_rows(
@@ -115,11 +136,14 @@ def micro_batches(
 
     Raises:
         ConfigError: a limit is below 1.
-        DataError: a column is missing, or a response is not the end of a row that has a token before it.
+        DataError: a column is missing, a response is not the end of a row that has a token before it, or rows that belong
+            together are not all there.
     """
     require_columns(batch, "input_ids", "responses")
     check_rows(batch)
-    cuts = cut_rows(lengths(column(batch, "input_ids")).tolist(), size, max_tokens, padded=padded)
+    together = batch.meta_info.get(ROWS_TOGETHER_KEY, 1)
+    row_lengths = lengths(column(batch, "input_ids")).tolist()
+    cuts = cut_units(row_lengths, size, max_tokens, padded=padded, together=together)
     most = max(collective.all_gather_object(len(cuts)))
     for number in range(most):
         indices = cuts[number] if number < len(cuts) else []

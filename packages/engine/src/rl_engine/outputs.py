@@ -1,11 +1,11 @@
-"""Log-probs and entropy of response tokens straight from hidden states.
+"""Log-probs, entropy and sum of squared probabilities of response tokens straight from hidden states.
 
 ::
 
     hidden states of the whole pass  [total, H]
          │ select: only places that predict a response token
          ▼
-    [N, H] ── chunk ──▶ output layer [chunk, V] ──▶ log-prob, entropy [chunk]      the [chunk, V] table is dropped
+    [N, H] ── chunk ──▶ output layer [chunk, V] ──▶ a number a token [chunk]       the [chunk, V] table is dropped
          ◀── chunk ── computed again in the backward pass ──
 
 So a prompt token never meets the output layer, and no table of all tokens exists, forward or backward.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from rl_core.algorithms.logprobs import DEFAULT_CHUNK_SIZE
@@ -29,6 +29,20 @@ LogitTransform = Callable[[Tensor], Tensor]
 """What a model does to its logits after the output layer, element by element."""
 
 
+class TokenScores(NamedTuple):
+    """What ``score_tokens`` computes, [N] each, float32 or float64.
+
+    Attributes:
+        log_probs: with gradient.
+        entropy: with gradient; None where it is not wanted.
+        sum_pi_squared: without gradient; None where it is not wanted.
+    """
+
+    log_probs: Tensor
+    entropy: Tensor | None
+    sum_pi_squared: Tensor | None
+
+
 def score_tokens(
     hidden: Tensor,
     head: nn.Linear,
@@ -38,8 +52,9 @@ def score_tokens(
     temperature: float = 1.0,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     with_entropy: bool = True,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-prob of each token and entropy of the distribution it was drawn from.
+    with_sum_pi_squared: bool = False,
+) -> TokenScores:
+    """Log-prob of each token; entropy and sum of squared probabilities of the distribution it was drawn from.
 
     Args:
         hidden: [N, H], with gradient; row n predicts ``tokens[n]``.
@@ -49,10 +64,10 @@ def score_tokens(
         temperature: the sampling temperature, above 0.
         chunk_size: tokens whose logits exist at a time, at least 1.
         with_entropy: compute the entropy; the log-probs are the same to the bit without it.
+        with_sum_pi_squared: compute the sum over the vocabulary of p squared; so are they without this.
 
     Returns:
-        log_probs and entropy (None where it is not wanted), [N] each, float32 or float64, with gradient (also when N is
-        0). Backward can run once.
+        The scores; there is a gradient also when N is 0. Backward can run once.
 
     Raises:
         ConfigError: the chunk size is below 1.
@@ -60,12 +75,13 @@ def score_tokens(
     if chunk_size < 1:
         msg = f"chunk_size counts tokens and must be at least 1; found {chunk_size}"
         raise ConfigError(msg)
-    scorer: Callable[..., tuple[Tensor, Tensor | None]] = _ChunkedHead.apply
-    return scorer(hidden, head.weight, head.bias, tokens, transform, temperature, chunk_size, with_entropy)
+    scorer: Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] = _ChunkedHead.apply
+    wanted = (with_entropy, with_sum_pi_squared)
+    return TokenScores(*scorer(hidden, head.weight, head.bias, tokens, transform, temperature, chunk_size, wanted))
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Output layer, log-prob and entropy together; backward computes the logits of each chunk again."""
+    """Output layer and scores together; backward computes the logits of each chunk again."""
 
     @staticmethod
     def forward(
@@ -77,25 +93,33 @@ class _ChunkedHead(torch.autograd.Function):
         transform: LogitTransform,
         temperature: float,
         chunk_size: int,
-        with_entropy: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+        wanted: tuple[bool, bool],
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         ctx.save_for_backward(hidden, weight, bias, tokens)
         ctx.settings = (transform, temperature, chunk_size)
         ctx.set_materialize_grads(False)
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         log_probs = torch.empty(len(tokens), dtype=dtype, device=hidden.device)
+        with_entropy, with_sum_pi_squared = wanted
         entropy = torch.empty_like(log_probs) if with_entropy else None
+        sum_pi_squared = torch.empty_like(log_probs) if with_sum_pi_squared else None
         for part in _parts(len(tokens), chunk_size):
             logits = transform(functional.linear(hidden[part], weight, bias))
             table = _log_softmax(logits, temperature)
             log_probs[part] = table.gather(-1, tokens[part, None])[:, 0]
             if entropy is not None:
                 entropy[part] = _entropy(table)
-        return log_probs, entropy
+            if sum_pi_squared is not None:
+                sum_pi_squared[part] = (2.0 * table).exp().sum(-1)
+        if sum_pi_squared is not None:
+            ctx.mark_non_differentiable(sum_pi_squared)
+        return log_probs, entropy, sum_pi_squared
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, _: Tensor | None
+    ) -> tuple[Any, ...]:
         hidden, weight, bias, tokens = ctx.saved_tensors
         transform, temperature, chunk_size = ctx.settings
         # hidden, weight, bias: frozen ones get no gradient, the others a zero one even when there are no tokens.

@@ -85,7 +85,7 @@ class PolicyModel(TokenModel):
     """A causal language model that scores tokens."""
 
     prefix = "causal_lm."
-    outputs = frozenset({"log_probs", "entropy"})
+    outputs = frozenset({"log_probs", "entropy", "sum_pi_squared"})
 
     def __init__(
         self, causal_lm: PreTrainedModel, *, temperature: float = 1.0, chunk_size: int = DEFAULT_CHUNK_SIZE
@@ -127,7 +127,7 @@ class PolicyModel(TokenModel):
 
     def heads(self, hidden: Tensor, tokens: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
         """See ``TokenModel``."""
-        log_probs, entropy = score_tokens(
+        scores = score_tokens(
             hidden,
             self.head,
             tokens,
@@ -135,9 +135,9 @@ class PolicyModel(TokenModel):
             temperature=self.temperature,
             chunk_size=self.chunk_size,
             with_entropy="entropy" in wanted,
+            with_sum_pi_squared="sum_pi_squared" in wanted,
         )
-        found = {"log_probs": log_probs} if "log_probs" in wanted else {}
-        return found if entropy is None else found | {"entropy": entropy}
+        return {name: values for name, values in scores._asdict().items() if name in wanted and values is not None}
 
     def forward(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
         """See ``TokenModel``; asked for ``"hidden"``, the hidden states of the whole pass, for ``"transform"``, nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ SCORE_WEIGHT, SCORE_BIAS = "score.weight", "score.bias"
 
 
 class ValueModel(TokenModel):
-    """A backbone with a scalar head."""
+    """A backbone with a scalar head.
+
+    Attributes:
+        pad_token_id: of a reward model that knows one: the score of a sequence is read on its last token that is not this
+            one, as transformers reads it. None reads every value where it stands.
+    """
 
     outputs = frozenset({"values"})
+    pad_token_id: int | None = None
 
     def __init__(self, backbone: PreTrainedModel, *, bias: bool = False) -> None:
         """Put a head on ``backbone``; its weights are 0, so a fresh critic expects nothing of any state.
@@ -64,7 +71,22 @@ class ValueModel(TokenModel):
         """See ``TokenModel``; asked for ``"hidden"``, the hidden states of the whole pass."""
         if "hidden" in wanted:
             return {"hidden": self.hidden_states(inputs)}
+        if self.pad_token_id is not None:
+            inputs = read_before_padding(inputs, self.pad_token_id)
         return super().forward(inputs, wanted)
+
+
+def read_before_padding(inputs: ModelInputs, pad_token_id: int) -> ModelInputs:
+    """The pass with every place that holds ``pad_token_id`` read on the last other token before it in its sequence.
+
+    A sequence without another token before is read on its first one. So a sequence that ends in padding, or in an
+    end-of-text token that serves as padding too, gets the score that a ``...ForSequenceClassification`` model gives it.
+    """
+    ids, positions = inputs.input_ids.reshape(-1), inputs.position_ids.reshape(-1)
+    places = torch.arange(len(ids), device=ids.device)
+    last = torch.where(ids == pad_token_id, -1, places).cummax(0).values
+    first = inputs.select - positions[inputs.select]
+    return replace(inputs, select=torch.maximum(last[inputs.select], first))
 
 
 def load_value_model(section: Any, dtype: torch.dtype, *, require_head: bool = False) -> ValueModel:

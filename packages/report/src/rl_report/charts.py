@@ -61,8 +61,13 @@ def charts(run: Run) -> tuple[Chart, ...]:
     found = [
         _chart(
             "Loss",
-            "Mean over the tokens that are trained on.",
+            "Mean over the tokens that are trained on, or of a reward model over pairs.",
             [_line(run, "train/loss", "training"), _line(run, "val/loss", "held-out", has_points=True)],
+        ),
+        _chart(
+            "Preference accuracy",
+            "Share of pairs whose better answer has the higher score; 0.5 is chance.",
+            [_line(run, "train/accuracy", "training"), _line(run, "val/accuracy", "held-out", has_points=True)],
         ),
         _reward(run),
         _held_out(run),

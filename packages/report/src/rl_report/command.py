@@ -20,7 +20,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rl report", description="Report a run: in the terminal, and as one HTML page that needs nothing else."
     )
-    parser.add_argument("run", metavar="RUN", help="run folder of rl train or rl sft (trainer.default_local_dir)")
+    parser.add_argument(
+        "run", metavar="RUN", help="run folder of rl train, rl sft or rl rm (trainer.default_local_dir)"
+    )
     page = parser.add_mutually_exclusive_group()
     page.add_argument("--html", type=Path, metavar="PATH", help="write the page here; default: RUN/report.html")
     page.add_argument("--no-html", action="store_true", help="print only")

@@ -124,6 +124,7 @@ def memory(run: Run) -> Memory:
         "ref_log_prob",
         "values",
         "reward_model",
+        "update_reward_model",
         "update_critic",
         "update_actor",
         "update_sft",

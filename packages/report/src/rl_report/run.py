@@ -125,7 +125,7 @@ class Run:
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a run folder, of ``rl train`` or of ``rl sft``, finished or not.
+    """Read a run folder, of ``rl train``, ``rl sft`` or ``rl rm``, finished or not.
 
     Args:
         path: the folder (``trainer.default_local_dir``).

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from rl_rewards.numbers import NUMBER, parse_number
+from rl_rewards.answers import response_text
+from rl_rewards.numbers import NUMBER, gold_number, last_number, parse_number
 
 MARKER = "####"
+
+Method = Literal["strict", "flexible"]
 
 
 def compute_score(
@@ -19,7 +22,7 @@ def compute_score(
     solution_str: str,
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
-    method: Literal["strict", "flexible"] = "strict",
+    method: Method = "strict",
     format_score: float = 0.0,
     score: float = 1.0,
 ) -> float:
@@ -38,23 +41,48 @@ def compute_score(
         ``score``, ``format_score``, or 0.0 where no answer can be read. An empty response never matches.
 
     Raises:
-        ValueError: the ground truth is not a number: the row is at fault, not the response.
+        GroundTruthError: the ground truth is not a number.
+        ValueError: there is no such method.
     """
-    right = parse_number(ground_truth)
-    if right is None:
-        msg = f"ground truth {ground_truth!r} is not a number; GSM8K rows need one in reward_model.ground_truth"
-        raise ValueError(msg)
-    answer = parse_number(extract_answer(solution_str, method))
+    right = gold_number(ground_truth)
+    answer = parse_number(extract_answer(response_text(solution_str), method))
     if answer is None:
         return 0.0
-    return score if answer == right else format_score
+    return float(score if answer == right else format_score)
 
 
-def extract_answer(text: str, method: Literal["strict", "flexible"] = "strict") -> str:
-    """The answer as written; empty when there is none."""
+def flexible_score(
+    *,
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    format_score: float = 0.0,
+    score: float = 1.0,
+) -> float:
+    """``compute_score`` with ``method="flexible"``, as a reward of its own."""
+    return compute_score(
+        data_source=data_source,
+        solution_str=solution_str,
+        ground_truth=ground_truth,
+        extra_info=extra_info,
+        method="flexible",
+        format_score=format_score,
+        score=score,
+    )
+
+
+def extract_answer(text: str, method: Method = "strict") -> str:
+    """The answer as written; empty when there is none.
+
+    Raises:
+        ValueError: there is no such method.
+    """
     if method == "strict":
         _, marker, tail = text.rpartition(MARKER)
         match = NUMBER.match(tail.lstrip()) if marker else None
         return match.group() if match else ""
-    numbers = NUMBER.findall(text)
-    return numbers[-1] if numbers else ""
+    if method == "flexible":
+        return last_number(text)
+    msg = f"GSM8K has no method {method!r}; it has strict and flexible"
+    raise ValueError(msg)

@@ -11,6 +11,7 @@ from rl_testing.contracts.engine_batch import (
     num_tokens,
     slow_log_probs,
     slow_sgd,
+    slow_squares,
     slow_values,
 )
 
@@ -45,6 +46,14 @@ def test_temperature_divides_the_logits():
 
     assert log_probs.tolist() == pytest.approx([math.log(3 / 4)])
     assert entropy.tolist() == pytest.approx([0.75 * math.log(4 / 3) + 0.25 * math.log(4)])
+
+
+def test_squared_probabilities_are_summed_in_the_row_before_at_the_temperature():
+    logits = torch.tensor([[0, math.log(9)], [0, 0]], dtype=torch.float64)
+
+    squares = slow_squares(table, {"table": logits}, row([0], [1]), temperature=2.0)
+
+    assert squares.tolist() == pytest.approx([1 / 16 + 9 / 16])
 
 
 def test_a_value_stands_before_its_token():

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from rl_core.trainer.ppo.reward import NaiveRewardManager
-from rl_testing.contracts.reward_manager import RewardManagerContract, RewardManagerDeadlineContract
+import pytest
+from rl_core.scoring.manager import NaiveRewardManager
+from rl_testing.contracts.reward_manager import RewardManagerDeadlineContract
 from rl_testing.fakes.reward_manager import ThreadedRewardManager
 
 
@@ -9,5 +10,6 @@ class TestThreaded(RewardManagerDeadlineContract):
     manager_class = ThreadedRewardManager
 
 
-class TestNaive(RewardManagerContract):
+@pytest.mark.heavy
+class TestNaive(RewardManagerDeadlineContract):
     manager_class = NaiveRewardManager

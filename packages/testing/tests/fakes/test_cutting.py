@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from rl_core.errors import ConfigError
-from rl_testing.fakes.cutting import cut_rows
+from rl_core.errors import ConfigError, DataError
+from rl_testing.fakes.cutting import cut_rows, cut_units
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,24 @@ def test_no_rows_make_no_micro_batch():
 def test_limits_below_one_are_refused(size, budget):
     with pytest.raises(ConfigError, match="at least one row and one token"):
         cut_rows([1], size, budget)
+
+
+@pytest.mark.parametrize(
+    ("size", "budget", "expected"),
+    [
+        (None, None, [[0, 1, 2, 3, 4, 5]]),
+        (1, None, [[0, 1], [2, 3], [4, 5]]),
+        (5, None, [[0, 1, 2, 3], [4, 5]]),
+        (None, 1, [[0, 1], [2, 3], [4, 5]]),
+        (None, 9, [[0, 1], [2, 3, 4, 5]]),
+    ],
+)
+def test_units_are_cut_whole(size, budget, expected):
+    assert sorted(cut_units([4, 5, 1, 2, 3, 3], size, budget, 2)) == expected
+
+
+def test_units_that_are_not_whole_and_limits_below_one_are_refused():
+    with pytest.raises(DataError, match="5 rows are not whole units of 2"):
+        cut_units([1] * 5, 2, None, 2)
+    with pytest.raises(ConfigError, match="at least one row"):
+        cut_units([1] * 4, 0, None, 2)

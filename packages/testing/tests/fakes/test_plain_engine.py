@@ -26,10 +26,11 @@ def test_scores_are_those_of_the_softmax():
     parts = {tiny_model.EMBED: torch.empty(0), tiny_model.HEAD: torch.eye(4, dtype=torch.float64)}
     states = torch.tensor([[0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64).log1p()
 
-    log_probs, entropy = make().score_tokens(parts, states, torch.tensor([1, 0]))
+    scores = make().score_tokens(parts, states, torch.tensor([1, 0]))
 
-    assert log_probs.exp().tolist() == pytest.approx([1 / 2, 1 / 4])
-    assert entropy[1].item() == pytest.approx(1.3862943611198906)
+    assert scores["log_probs"].exp().tolist() == pytest.approx([1 / 2, 1 / 4])
+    assert scores["entropy"][1].item() == pytest.approx(1.3862943611198906)
+    assert scores["sum_pi_squared"].tolist() == pytest.approx([1 / 4 + 3 / 36, 1 / 4])
 
 
 def test_every_rank_has_its_own_rows():

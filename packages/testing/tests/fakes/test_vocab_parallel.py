@@ -26,7 +26,7 @@ def on_ranks(world_size, work):
 
 def dense(logits, tokens):
     table = torch.log_softmax(logits, dim=-1)
-    return table.gather(-1, tokens[:, None]).squeeze(-1), -(table.exp() * table).sum(-1)
+    return table.gather(-1, tokens[:, None]).squeeze(-1), -(table.exp() * table).sum(-1), table.exp().square().sum(-1)
 
 
 @pytest.mark.parametrize("borders", [(0, 11), (0, 4, 11), (0, 1, 10, 11)])
@@ -43,15 +43,17 @@ def test_values_and_gradients_are_those_of_the_whole_vocabulary(borders, scale):
     def work(rank, collective):
         first, last = borders[rank], borders[rank + 1]
         shard = logits[:, first:last].clone().requires_grad_()
-        log_probs, entropy = ScoreTokens.apply(shard, tokens, first, collective)
+        log_probs, entropy, squares = ScoreTokens.apply(shard, tokens, first, collective)
         (grad,) = torch.autograd.grad((weights[0] * log_probs + weights[1] * entropy).sum(), shard)
-        return log_probs.detach(), entropy.detach(), grad
+        return log_probs.detach(), entropy.detach(), squares, grad
 
     found = on_ranks(len(borders) - 1, work)
 
-    for log_probs, entropy, _ in found:
+    for log_probs, entropy, squares, _ in found:
         torch.testing.assert_close(log_probs, expected[0].detach(), rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(entropy, expected[1].detach(), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(squares, expected[2].detach(), rtol=1e-12, atol=1e-12)
+        assert not squares.requires_grad
         assert torch.equal(log_probs, found[0][0])
     torch.testing.assert_close(torch.cat([grad for *_, grad in found], dim=1), expected_grad, rtol=1e-12, atol=1e-12)
 

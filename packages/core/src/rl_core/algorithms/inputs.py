@@ -60,7 +60,7 @@ class LossTotals:
             ConfigError: max_response_length is below 1.
         """
         require_mask(response_mask)
-        return cls(int(response_mask.sum()), int(response_mask.any(dim=1).sum()), max_response_length)
+        return cls(int(response_mask.count_nonzero()), int(response_mask.any(dim=1).sum()), max_response_length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,11 @@ class AdvantageInputs:
         response_mask: [B, T] bool, True where the policy emitted the token; False at padding and tool output.
         uid: [B] array naming the prompt of each row; rows with equal uid form a group. None without groups.
         values: [B, T] float, critic estimate before each token is emitted. None without a critic.
-        extras: further columns that single estimators ask for, by name.
+        extras: the batch's other columns by name, padded when they are asked for; only single estimators do.
+            [B, T] float: ``old_log_probs``, ``rollout_log_probs``, ``sum_pi_squared``, ``rollout_is_weights``,
+            ``rm_scores`` (process rewards). [B] float: ``reward_baselines``, the reward of the greedy response, NaN when
+            missing. [B] object: ``reward_extra/<key>``, what the reward function gave beside the score, None when it did
+            not. In a run an absent name raises DataError; ``in`` and ``get`` ask for one that may be absent.
 
     Raises:
         ShapeError: shapes differ, the mask is not bool of rank 2, or ``uid`` does not have one entry a row.
@@ -124,8 +128,10 @@ class PolicyLossInputs:
         response_mask: [B, T] bool.
         totals: counts of the whole mini-batch.
         rollout_is_weights: [B, T] float, importance weights against the generation engine; None means 1.
+        rollout_log_prob: [B, T] float, log-prob under the policy that drew the token, as the generation engine says.
         ref_log_prob: [B, T] float, log-prob under the reference policy, for losses that hold their own KL term.
         entropy: [B, T] float, entropy of the policy at each token, with gradient, for losses that weigh by it.
+        prepared: [B, T], what the loss's ``prepare`` made of the whole step; None where the loss has none.
 
     Raises:
         ShapeError: shapes differ, or the mask is not bool of rank 2.
@@ -137,15 +143,51 @@ class PolicyLossInputs:
     response_mask: Tensor
     totals: LossTotals
     rollout_is_weights: Tensor | None = None
+    rollout_log_prob: Tensor | None = None
     ref_log_prob: Tensor | None = None
     entropy: Tensor | None = None
+    prepared: Tensor | None = None
 
     def __post_init__(self) -> None:
         require_mask(self.response_mask)
-        for name in ("log_prob", "old_log_prob", "advantages", "rollout_is_weights", "ref_log_prob", "entropy"):
+        for name in (
+            "log_prob",
+            "old_log_prob",
+            "advantages",
+            "rollout_is_weights",
+            "rollout_log_prob",
+            "ref_log_prob",
+            "entropy",
+            "prepared",
+        ):
             tensor = getattr(self, name)
             if tensor is not None:
                 require_same_shape(name, tensor, "response_mask", self.response_mask)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrepareInputs:
+    """Every row of a trainer step, as the ``prepare`` of a policy loss sees it on the controller, before the update.
+
+    Attributes:
+        old_log_prob: [B, T] float, log-prob of each response token under the policy at the start of the step.
+        advantages: [B, T] float.
+        response_mask: [B, T] bool.
+        seed: what a draw may depend on: run and step, nothing that says how the work is cut.
+
+    Raises:
+        ShapeError: shapes differ, or the mask is not bool of rank 2.
+    """
+
+    old_log_prob: Tensor
+    advantages: Tensor
+    response_mask: Tensor
+    seed: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require_mask(self.response_mask)
+        for name in ("old_log_prob", "advantages"):
+            require_same_shape(name, getattr(self, name), "response_mask", self.response_mask)
 
 
 @dataclass(frozen=True, eq=False)

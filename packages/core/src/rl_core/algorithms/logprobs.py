@@ -1,8 +1,8 @@
-"""Log-probs and entropy of sampled tokens from logits.
+"""Log-probs, entropy and the sum of squared probabilities of sampled tokens from logits.
 
-``token_log_probs`` and ``token_entropy`` are the definitions: exact, and hungry, since they hold the whole
-``[tokens, V]`` table in float32. ``chunked_log_probs`` gives the same numbers and gradients while only one chunk of
-tokens is ever held in float32, forward and backward.
+``token_log_probs``, ``token_entropy`` and ``token_sum_pi_squared`` are the definitions: exact, and hungry, since they
+hold the whole ``[tokens, V]`` table in float32. ``chunked_log_probs`` gives the same numbers and gradients, and
+``chunked_sum_pi_squared`` the same numbers, while only one chunk of tokens is ever held in float32.
 
 Row t of causal logits predicts token t + 1. ``response_log_probs`` makes that shift; the others expect it made.
 """
@@ -62,6 +62,53 @@ def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return _entropy(torch.log_softmax(widen(logits) / temperature, dim=-1))
 
 
+def token_sum_pi_squared(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Sum over the vocabulary of ``softmax(logits / temperature)`` squared; the slow, exact definition.
+
+    The chance that two independent draws give the same token: 1 for a certain token, 1 / V for a uniform choice. With
+    it the squared norm of the gradient of a token's log-prob with respect to the logits at temperature 1 is
+    ``1 - 2 p(token) + sum``.
+
+    Args:
+        logits: [..., V] float; -inf excludes a token.
+        temperature: the sampling temperature, above 0.
+
+    Returns:
+        [...] float32 or float64, in [1 / V, 1].
+
+    Raises:
+        ConfigError: the temperature is not above 0.
+    """
+    _check_temperature(temperature)
+    return _sum_pi_squared(torch.log_softmax(widen(logits) / temperature, dim=-1))
+
+
+@torch.no_grad()
+def chunked_sum_pi_squared(logits: Tensor, temperature: float = 1.0, chunk_size: int = DEFAULT_CHUNK_SIZE) -> Tensor:
+    """``token_sum_pi_squared``, a chunk of tokens at a time and without gradient.
+
+    Args:
+        logits: [..., V] float; -inf excludes a token.
+        temperature: the sampling temperature, above 0.
+        chunk_size: tokens held in float32 at a time, at least 1.
+
+    Returns:
+        [...] float32 or float64, in [1 / V, 1], no gradient.
+
+    Raises:
+        ConfigError: the temperature is not above 0, or the chunk size is below 1.
+    """
+    _check_temperature(temperature)
+    _check_chunk_size(chunk_size)
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    result = torch.empty(logits.shape[:-1], dtype=dtype, device=logits.device)
+    flat, start = result.view(-1), 0
+    for chunk in _chunks(logits, chunk_size):
+        flat[start : start + len(chunk)] = token_sum_pi_squared(chunk, temperature)
+        start += len(chunk)
+    return result
+
+
 def chunked_log_probs(
     logits: Tensor, tokens: Tensor, temperature: float = 1.0, chunk_size: int = DEFAULT_CHUNK_SIZE
 ) -> tuple[Tensor, Tensor]:
@@ -85,9 +132,7 @@ def chunked_log_probs(
         ConfigError: the temperature is not above 0, or the chunk size is below 1.
     """
     _check(logits, tokens, temperature)
-    if chunk_size < 1:
-        msg = f"chunk_size counts tokens and must be at least 1; found {chunk_size}."
-        raise ConfigError(msg)
+    _check_chunk_size(chunk_size)
     scorer: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogProbs.apply
     return scorer(logits, tokens, float(temperature), chunk_size)
 
@@ -167,6 +212,11 @@ def _entropy(table: Tensor) -> Tensor:
     return -(table.exp() * table.masked_fill(table == float("-inf"), 0.0)).sum(-1)
 
 
+def _sum_pi_squared(table: Tensor) -> Tensor:
+    """Sum of squared probabilities from log-probs [..., V]."""
+    return (2.0 * table).exp().sum(-1)
+
+
 def _chunks(logits: Tensor, chunk_size: int) -> list[Tensor]:
     """Views [n, V] of the logits in row-major order, n <= chunk_size, without a copy of the whole.
 
@@ -186,6 +236,12 @@ def _check(logits: Tensor, tokens: Tensor, temperature: float) -> None:
         )
         raise ShapeError(msg)
     _check_temperature(temperature)
+
+
+def _check_chunk_size(chunk_size: int) -> None:
+    if chunk_size < 1:
+        msg = f"chunk_size counts tokens and must be at least 1; found {chunk_size}."
+        raise ConfigError(msg)
 
 
 def _check_temperature(temperature: float) -> None:

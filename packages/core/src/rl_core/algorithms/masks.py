@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rl_core.algorithms.checks import require_same_shape
+from rl_core.algorithms.checks import require_mask, require_same_shape
 from rl_core.algorithms.precision import widen
 
 if TYPE_CHECKING:
@@ -35,6 +35,24 @@ def fill_masked(x: Tensor, mask: Tensor, value: float = 0.0) -> Tensor:
     """
     require_same_shape("x", x, "mask", mask)
     return torch.where(mask, x, value)
+
+
+def spread_over_mask(row_values: Tensor, mask: Tensor) -> Tensor:
+    """Give every masked-in position of a row the row's value.
+
+    Args:
+        row_values: [B], one value a row.
+        mask: [B, T] bool.
+
+    Returns:
+        [B, T], the dtype of ``row_values``, 0.0 where masked.
+
+    Raises:
+        ShapeError: there is not one value a row, or the mask is not bool of rank 2.
+    """
+    require_mask(mask, "mask")
+    require_same_shape("row_values", row_values, "one column of the mask", mask.any(dim=1))
+    return fill_masked(row_values.unsqueeze(1).expand(mask.shape), mask)
 
 
 def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
@@ -69,7 +87,7 @@ def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     Raises:
         ShapeError: ``x`` and ``mask`` differ in shape.
     """
-    count = mask.sum() if dim is None else mask.sum(dim)
+    count = mask.count_nonzero() if dim is None else mask.sum(dim)
     return masked_sum(x, mask, dim) / count.clamp(min=1)
 
 
@@ -94,7 +112,7 @@ def masked_whiten(x: Tensor, mask: Tensor, eps: float = WHITEN_EPS) -> Tensor:
     if kept.numel() == 0:
         return kept
     deviation = fill_masked(kept - masked_mean(kept, mask), mask)
-    variance = deviation.square().sum() / (mask.sum() - 1).clamp(min=1)
+    variance = deviation.square().sum() / (mask.count_nonzero() - 1).clamp(min=1)
     # Rounding of the mean would be blown up by 1 / sqrt(eps) where nothing varies.
     varies = fill_masked(kept, mask, float("inf")).amin() < fill_masked(kept, mask, float("-inf")).amax()
     return torch.where(varies, deviation * torch.rsqrt(variance + eps), torch.zeros_like(deviation))

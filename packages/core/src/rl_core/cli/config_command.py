@@ -10,7 +10,7 @@ from typing import Final
 
 from rl_core.config.compose import Composition, compose_leniently, join_errors
 from rl_core.config.generate import distributions_in, generate_yaml, generated_file, key_help
-from rl_core.config.layout import PPO, SFT, Layout, layout_of_command
+from rl_core.config.layout import PPO, RM, SFT, Layout, layout_of_command
 from rl_core.config.overrides import add_command_option, add_config_options
 from rl_core.config.printing import config_to_yaml
 from rl_core.errors import ConfigError, RlError
@@ -19,6 +19,7 @@ from rl_core.plugins import get_registry
 _ENGINE_KEYS: Final = {
     PPO.name: ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name"),
     SFT.name: ("engine.strategy",),
+    RM.name: ("engine.strategy",),
 }
 """Keys whose plugin may be missing while one only looks."""
 

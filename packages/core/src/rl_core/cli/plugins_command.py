@@ -63,6 +63,9 @@ def _list(registry: Registry, options: argparse.Namespace) -> int:
         print(format_table(rows, ["KIND", "NAME", "DISTRIBUTION", "API", "STATUS"]))
     elif options.kind:
         print(f"No {kind_label(options.kind)} is installed.{_known(options.kind)}")
+    others = [[entry.record.name, ", ".join(entry.record.claims[1:])] for entry in entries if entry.record.claims[1:]]
+    if options.kind and others:
+        print(f"\nOther names; * stands for any end:\n{format_table(others)}")
     troubled = [found for found in registry.distributions if not found.status.is_ok]
     if troubled:
         print("\nDistributions that are not in use:")
@@ -95,7 +98,7 @@ def _plugin(registry: Registry, entry: Entry) -> dict[str, Any]:
     return {
         "kind": record.kind,
         "name": record.name,
-        "aliases": list(record.aliases),
+        "aliases": list(record.claims[1:]),
         "dist": entry.distribution.name,
         "version": entry.distribution.version,
         "hook_api": record.hook_api,
@@ -158,7 +161,7 @@ def _nothing_named(registry: Registry, name: str) -> PluginNotFoundError:
     # Every lookup would answer for its own kind only; a person who types a name does not know the kind.
     import difflib  # noqa: PLC0415
 
-    known = [claim for entry in registry.lookup.entries() for claim in (entry.record.name, *entry.record.aliases)]
+    known = [claim for entry in registry.lookup.entries() for claim in entry.record.claims]
     known += [distribution.name for distribution in registry.distributions]
     close = ", ".join(dict.fromkeys(difflib.get_close_matches(name, known, n=5)))
     lines = [f"no plugin and no distribution is named {name!r}."]

@@ -15,24 +15,28 @@ from rl_core.config.compose import (
     Composed,
     Composition,
     Config,
+    RMConfig,
     SFTConfig,
     compose,
     compose_leniently,
     compose_request,
+    compose_rm,
     compose_sft,
     to_dataclass,
 )
 from rl_core.config.critic import CriticConfig
 from rl_core.config.data import DataConfig
-from rl_core.config.layout import PPO, SFT, Layout, RunTree
+from rl_core.config.layout import PPO, RM, SFT, Layout, RunTree
 from rl_core.config.model import ModelConfig
 from rl_core.config.node import MISSING, Node, choice, free_form, number, plugin, plugins
+from rl_core.config.offline import OfflineConfig, OfflineDataConfig
 from rl_core.config.optim import CheckpointConfig, OptimConfig
 from rl_core.config.overrides import CliRequest, cli_help, parse_cli
 from rl_core.config.printing import cfg_text, config_to_yaml, redact
 from rl_core.config.ray import RayConfig
 from rl_core.config.ref import RefConfig
 from rl_core.config.reward import CustomRewardFunctionConfig, RewardModelConfig
+from rl_core.config.rm import RMDataConfig, RMLossConfig, RMTrainerConfig
 from rl_core.config.rollout import RolloutConfig
 from rl_core.config.root import ActorRolloutRefConfig, PPOTrainerConfig
 from rl_core.config.sampler import SamplerConfig, V1Config
@@ -44,6 +48,7 @@ from rl_core.config.trainer import ParityConfig, RunConfig, TrainerConfig
 __all__ = [
     "MISSING",
     "PPO",
+    "RM",
     "SFT",
     "ActorConfig",
     "ActorRolloutRefConfig",
@@ -62,10 +67,16 @@ __all__ = [
     "ModelConfig",
     "MultiTurnConfig",
     "Node",
+    "OfflineConfig",
+    "OfflineDataConfig",
     "OptimConfig",
     "PPOTrainerConfig",
     "ParityConfig",
     "PolicyLossConfig",
+    "RMConfig",
+    "RMDataConfig",
+    "RMLossConfig",
+    "RMTrainerConfig",
     "RayConfig",
     "RefConfig",
     "Report",
@@ -88,6 +99,7 @@ __all__ = [
     "compose",
     "compose_leniently",
     "compose_request",
+    "compose_rm",
     "compose_sft",
     "config_to_yaml",
     "free_form",

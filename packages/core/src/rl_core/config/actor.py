@@ -101,8 +101,9 @@ class ActorConfig(Node):
     calculate_entropy: bool = False
     """Compute the entropy for the log even when its weight is 0."""
 
-    calculate_sum_pi_squared: bool = False
-    """Compute the sum of squared probabilities that optimal-baseline estimators need."""
+    calculate_sum_pi_squared: bool | None = None
+    """Compute, with the old log-probs, each token's sum of squared probabilities over the vocabulary, which optimal-baseline
+    estimators need; null turns it on for those."""
 
     use_kl_loss: bool = False
     """Add the KL divergence to the reference policy to the loss."""

@@ -30,26 +30,28 @@ class FilterGroupsConfig(Node):
     """Dynamic sampling: groups whose rewards are all equal teach nothing and are replaced."""
 
     enable: bool = False
-    """Replace such groups."""
+    """Draw on until a step has ``data.train_batch_size`` groups that differ."""
 
     metric: str = "reward"
-    """Value that must differ within a group: ``reward``, or a key of ``reward_extra_info``."""
+    """Value that must differ within a group: ``reward`` (also ``score``, ``seq_reward``, ``seq_final_reward``), the reward
+    before any KL penalty, or a number that the reward function returns beside its score, such as ``acc``."""
 
     max_num_gen_batches: int = number(0, ge=0)
-    """Most batches generated for one step; 0 sets no limit."""
+    """Most generations of ``data.gen_batch_size`` prompts for one step, after which the run stops; 0 sets no limit."""
 
     max_inflight_gen_batches: int = number(1, ge=1)
-    """Batches of replacements in flight."""
+    """No effect: the generations of a step follow one another."""
 
 
 @dataclass
 class PFPPOConfig(Node):
-    """Resampling of a batch by its scores."""
+    """Drawing the rows to train on again, by their scores."""
 
     reweight_method: str = choice("pow", "pow", "max_min", "max_random")
-    """How a row's weight follows from its score."""
+    """``pow`` weighs a row by its score's size; ``max_min`` keeps the best and the worst responses to a prompt;
+    ``max_random`` prefers the best."""
 
-    weight_pow: float = 2.0
+    weight_pow: float = number(2.0, ge=0)
     """Exponent of ``pow``."""
 
 
@@ -58,25 +60,29 @@ class RolloutCorrectionConfig(Node):
     """Correction for the gap between the sampler's and the training engine's log-probs."""
 
     rollout_is: str | None = choice(None, "token", "sequence")
-    """Importance weights per token or per sequence; null uses none."""
+    """Importance weights of the policy against the generator, per token or per response; null uses none."""
 
     rollout_is_threshold: Any = 2.0
-    """Cap of a weight, or ``lower_upper``: weights outside become 0."""
+    """Cap of a weight, or ``lower_upper``: weights outside become 0. Write 0.5_2.0: 0.5_2 reads as 0.52."""
 
     rollout_is_batch_normalize: bool = False
-    """Scale the weights to mean 1."""
+    """Scale the weights of a step to mean 1 over what is trained."""
 
     rollout_rs: str | None = None
-    """Rejection rules, comma-separated, for example ``seq_mean_k1``; null rejects nothing."""
+    """Rejection rules, comma-separated: ``token_``, ``seq_sum_``, ``seq_mean_`` with k1, k2 or k3, ``seq_max_`` with k2 or
+    k3. Null rejects nothing."""
 
     rollout_rs_threshold: Any = None
-    """Bounds of those rules: one for all, or one each."""
+    """Bounds of those rules, one for all or one each: k1 takes ``lower_upper`` or the upper ratio, k2 and k3 the largest
+    distance."""
 
     bypass_mode: bool = False
-    """Take the sampler's log-probs as old log-probs, and correct inside the loss."""
+    """Take the sampler's log-probs as old log-probs, without re-scoring after the first step, and correct inside the
+    loss."""
 
     loss_type: str = choice("ppo_clip", "ppo_clip", "reinforce")
-    """Loss of the bypass mode."""
+    """Loss of the bypass mode: the configured policy loss, whose ratio is against the sampler, or the weighted policy
+    gradient without clipping."""
 
 
 @dataclass
@@ -87,7 +93,7 @@ class AlgorithmConfig(Node):
     """Advantage estimator by name."""
 
     gamma: float = number(1.0, ge=0, le=1)
-    """Discount per token."""
+    """Discount per token, of ``gae`` and ``reinforce_plus_plus``."""
 
     lam: float = number(1.0, ge=0, le=1)
     """Trace decay of GAE; 1 is Monte Carlo minus baseline, 0 one-step TD."""
@@ -108,10 +114,10 @@ class AlgorithmConfig(Node):
     """Weight of the divergence in the reward."""
 
     use_pf_ppo: bool = False
-    """Resample each batch by its scores."""
+    """Draw the rows to train on again, by their scores, once advantages are there; with any estimator."""
 
     pf_ppo: PFPPOConfig = field(default_factory=PFPPOConfig)
-    """How it is resampled."""
+    """How they are drawn."""
 
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
     """Dynamic sampling."""

@@ -32,7 +32,7 @@ ALIASES: Final[tuple[tuple[str, str], ...]] = (
 )
 """Other spelling -> canonical key, for single keys and for whole sections."""
 
-SFT_ALIASES: Final[tuple[tuple[str, str], ...]] = (
+OFFLINE_ALIASES: Final[tuple[tuple[str, str], ...]] = (
     ("model.partial_pretrain", "model.path"),
     ("optim.warmup_style", "optim.lr_scheduler_type"),
     ("optim.clip_grad", "engine.grad_clip"),
@@ -42,9 +42,9 @@ SFT_ALIASES: Final[tuple[tuple[str, str], ...]] = (
     ("model.lora.exclude_modules", "model.exclude_modules"),
     ("trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"),
 )
-"""The same for ``rl sft``."""
+"""The same for runs that train one model on a file (``rl sft``, ``rl rm``)."""
 
-SFT_KEEP_NEWEST: Final = ("trainer.max_ckpt_to_keep",)
+OFFLINE_KEEP_NEWEST: Final = ("trainer.max_ckpt_to_keep",)
 """Keys that ``trainer.remove_previous_ckpt_in_save`` means there."""
 
 _KEEP_ONLY_NEWEST: Final = "trainer.remove_previous_ckpt_in_save"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rl_core.config.micro_batch import model_parallel_size
+from rl_core.config.schedule import drops_groups, generation_prompts
 from rl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class BatchArithmetic:
     prompts: int
     """``data.train_batch_size``: prompts per step."""
 
+    generation: int | None
+    """``data.gen_batch_size``: prompts of one of the generations of a step; None without dynamic sampling."""
+
     n: int
     """``rollout.n``: responses per prompt."""
 
@@ -104,6 +108,7 @@ def batch_plan(tree: PPOTrainerConfig, world_size: int) -> BatchArithmetic:
     critic = update_arithmetic(tree, "critic", world_size) if tree.critic.enable else None
     return BatchArithmetic(
         prompts=tree.data.train_batch_size,
+        generation=generation_prompts(tree) if drops_groups(tree) else None,
         n=tree.actor_rollout_ref.rollout.n,
         actor=update_arithmetic(tree, "actor", world_size),
         critic=critic,
@@ -148,7 +153,7 @@ def _role_errors(tree: PPOTrainerConfig, role: Role, world_size: int) -> list[st
     slices = model_parallel_size(section, sizes.workers)
     if sizes.workers < 1 or sizes.workers % slices:
         return [f"{sizes.workers} workers of the {role} cannot be cut into groups of {slices} that share one sequence."]
-    errors = _step_errors(tree.data.train_batch_size, sizes.mini_batch_prompts, path)
+    errors = step_errors(tree.data.train_batch_size, sizes.mini_batch_prompts, path)
     product = f"{path}.ppo_mini_batch_size ({sizes.mini_batch_prompts}) x rollout.n ({n})"
     if sizes.mini_batch_responses < sizes.dp_size:
         errors.append(
@@ -168,7 +173,8 @@ def _role_errors(tree: PPOTrainerConfig, role: Role, world_size: int) -> list[st
     return errors + _pass_errors(sizes, product, f"{path}.ppo_micro_batch_size_per_gpu ({sizes.micro_batch})")
 
 
-def _step_errors(prompts: int, mini_batch: int, path: str) -> list[str]:
+def step_errors(prompts: int, mini_batch: int, path: str) -> list[str]:
+    """Why a step of ``prompts`` cannot be cut into mini-batches of ``mini_batch`` prompts; ``path`` is their section."""
     key = f"{path}.ppo_mini_batch_size ({mini_batch})"
     if mini_batch > prompts:
         return [

@@ -15,9 +15,9 @@ from rl_core.config.compose import Composed, Config
 from rl_core.config.contradictions import contradictions
 from rl_core.config.inert import inert_lines
 from rl_core.config.inert_choice import inert_choices
+from rl_core.config.offline_check import check_offline
 from rl_core.config.report import BATCH, ENGINES, INERT, POOLS, SPELLING, STEPS, TOPICS, Finding, Report
 from rl_core.config.roles import SHARED, idle_phases, pools, side_by_side
-from rl_core.config.sft_check import check_sft
 from rl_core.config.step_report import check_placement, check_steps
 from rl_core.errors import PluginError
 
@@ -48,7 +48,7 @@ def check_config(
     classes = _plugin_classes(config, registry)
     if isinstance(config, Config):
         return _check_ppo(config, workers, registry, dataset_size, classes)
-    return check_sft(config, workers, registry, dataset_size, classes)
+    return check_offline(config, workers, registry, dataset_size, classes)
 
 
 def _check_ppo(
@@ -95,8 +95,14 @@ def batch_lines(plan: BatchArithmetic) -> list[str]:
     lines = [
         f"data.train_batch_size: {plan.prompts:,} prompts per step, x rollout.n ({plan.n}) = {plan.responses:,} "
         "responses.",
-        *_update_lines(plan.actor),
     ]
+    if plan.generation is not None:
+        lines.append(
+            f"data.gen_batch_size: {plan.generation:,} prompts per generation, x rollout.n ({plan.n}) = "
+            f"{plan.generation * plan.n:,} responses; a step makes generations until {plan.prompts:,} prompts have rewards "
+            "that differ."
+        )
+    lines += _update_lines(plan.actor)
     if plan.critic is not None:
         lines += _update_lines(plan.critic)
     return lines

@@ -20,15 +20,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rl_core.config.aliases import ALIASES, SFT_ALIASES, SFT_KEEP_NEWEST, Renamed, apply_aliases, plugin_aliases
-from rl_core.config.derive import derive, derive_sft
+from rl_core.config.aliases import (
+    ALIASES,
+    OFFLINE_ALIASES,
+    OFFLINE_KEEP_NEWEST,
+    Renamed,
+    apply_aliases,
+    plugin_aliases,
+)
+from rl_core.config.derive import derive, derive_offline
 from rl_core.config.gather import Given, gather
-from rl_core.config.layout import PPO, SFT, Layout
+from rl_core.config.layout import PPO, RM, SFT, Layout
 from rl_core.config.micro_batch import per_worker_micro_batches
 from rl_core.config.nested import leaves, merged
 from rl_core.config.node import MISSING
 from rl_core.config.overrides import CliRequest
 from rl_core.config.plugin_names import ROLLOUT_NAME, Chosen, choose
+from rl_core.config.rm import RMTrainerConfig
 from rl_core.config.root import PPOTrainerConfig
 from rl_core.config.schema import Mount, Schema, core_schema, taken
 from rl_core.config.secrets import redact_override
@@ -87,6 +95,13 @@ class SFTConfig(Composed):
     tree: SFTTrainerConfig
 
 
+@dataclass(frozen=True)
+class RMConfig(Composed):
+    """A composed configuration of ``rl rm``."""
+
+    tree: RMTrainerConfig
+
+
 @dataclass
 class Composition:
     """A configuration as far as it could be composed, and everything that is wrong with it."""
@@ -141,6 +156,18 @@ def compose_sft(
 ) -> SFTConfig:
     """``compose`` for ``rl sft``."""
     return cast("SFTConfig", _strictly(SFT, overrides, config_name, config_path, config_dir, registry))
+
+
+def compose_rm(
+    overrides: Sequence[str] = (),
+    *,
+    config_name: str | None = None,
+    config_path: str | Path | None = None,
+    config_dir: str | Path | None = None,
+    registry: Registry | None = None,
+) -> RMConfig:
+    """``compose`` for ``rl rm``."""
+    return cast("RMConfig", _strictly(RM, overrides, config_name, config_path, config_dir, registry))
 
 
 def compose_request(request: CliRequest, registry: Registry | None = None) -> Config:
@@ -224,7 +251,7 @@ def _build(state: _State, overrides: Sequence[str]) -> Composed | None:
         renamed = apply_aliases(values, ALIASES)
         values = merged(_recipe(values, state), values)
     else:
-        renamed = apply_aliases(values, SFT_ALIASES, SFT_KEEP_NEWEST)
+        renamed = apply_aliases(values, OFFLINE_ALIASES, OFFLINE_KEEP_NEWEST)
 
     # A copy costs a fifth of building the tree from the dataclasses.
     raw = copy.deepcopy(_defaults(layout))
@@ -328,7 +355,7 @@ def _finish(
     if layout is PPO:
         derive(raw, chosen.records)
     else:
-        derive_sft(raw)
+        derive_offline(raw)
     limits = limit_errors(raw, schema)
     state.complain(limits)
     if limits:
@@ -336,7 +363,7 @@ def _finish(
     if layout is PPO:
         state.complain(per_worker_micro_batches(raw))
     tree = _tree(raw, layout)
-    composed_class = Config if layout is PPO else SFTConfig
+    composed_class = {PPO.name: Config, SFT.name: SFTConfig, RM.name: RMConfig}[layout.name]
     return composed_class(
         tree=tree,
         raw=raw,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
-from rl_core.config.derive import needs_values
+from rl_core.config.correction import correction_findings
+from rl_core.config.derive import estimator_needs, needs_values
+from rl_core.config.estimators import estimator_contradictions
+from rl_core.config.reward_model_check import reward_model_errors
 from rl_core.config.roles import pool_errors, pools
-from rl_core.plugins import AdvantageRecord
+from rl_core.plugins import AdvantageRecord, PolicyLossRecord
 
 if TYPE_CHECKING:
     from rl_core.config.compose import Config
@@ -21,7 +24,10 @@ def contradictions(config: Config) -> Iterator[tuple[Severity, str]]:
     """Every contradiction in a composed configuration."""
     yield from _kl(config)
     yield from _critic(config)
+    yield from _policy_loss(config)
+    yield from estimator_contradictions(config)
     yield from _sampling(config)
+    yield from correction_findings(config)
     yield from _lengths(config)
     yield from _models(config)
     yield from _run(config)
@@ -63,6 +69,12 @@ def _critic(config: Config) -> Iterator[tuple[Severity, str]]:
             f"critic.enable is true, but advantage estimator {estimator!r} does not use values: the value function "
             "is trained for nothing.",
         )
+    if estimator_needs(config.records, "sum_pi_squared") and not tree.actor_rollout_ref.actor.calculate_sum_pi_squared:
+        yield (
+            "error",
+            f"actor_rollout_ref.actor.calculate_sum_pi_squared is false, but advantage estimator {estimator!r} needs the "
+            "sums of squared probabilities. Leave it out.",
+        )
     if tree.trainer.critic_warmup > 0 and not tree.critic.enable:
         yield (
             "error",
@@ -73,15 +85,46 @@ def _critic(config: Config) -> Iterator[tuple[Severity, str]]:
         )
 
 
+def _policy_loss(config: Config) -> Iterator[tuple[Severity, str]]:
+    actor = config.tree.actor_rollout_ref.actor
+    settings = actor.policy_loss
+    if settings.loss_mode == "dro" and settings.dro_beta is None:
+        yield (
+            "error",
+            "actor_rollout_ref.actor.policy_loss.loss_mode is dro, but actor_rollout_ref.actor.policy_loss.dro_beta, the "
+            "weight of its squared log-ratio, is not set. It has no default; give it.",
+        )
+    if settings.loss_mode == "clip_cov" and not settings.clip_cov_lb < settings.clip_cov_ub:
+        yield (
+            "error",
+            f"actor_rollout_ref.actor.policy_loss.clip_cov_lb ({settings.clip_cov_lb:g}) is not below clip_cov_ub "
+            f"({settings.clip_cov_ub:g}): no token lies between them. Raise the upper one.",
+        )
+    record = config.records.get("actor_rollout_ref.actor.policy_loss.loss_mode")
+    wanted = record.aggregation if isinstance(record, PolicyLossRecord) else None
+    if wanted is not None and actor.loss_agg_mode != wanted:
+        yield (
+            "warning",
+            f"policy loss {settings.loss_mode!r} is its method's only with "
+            f"actor_rollout_ref.actor.loss_agg_mode={wanted}; it is {actor.loss_agg_mode}. Set it.",
+        )
+
+
 def _sampling(config: Config) -> Iterator[tuple[Severity, str]]:
     rollout = config.tree.actor_rollout_ref.rollout
     estimator = config.records.get("algorithm.adv_estimator")
-    if isinstance(estimator, AdvantageRecord) and "group" in estimator.needs and rollout.n == 1:
+    if (
+        isinstance(estimator, AdvantageRecord)
+        and "group" in estimator.needs
+        and rollout.n == 1
+        and estimator.name != "grpo_passk"
+    ):
         yield (
             "warning",
             f"rollout.n is 1, but advantage estimator {estimator.name!r} compares the responses of one prompt. Set "
             "actor_rollout_ref.rollout.n to 4 or more.",
         )
+    yield from _groups(config)
     if rollout.temperature == 0 and rollout.n > 1:
         yield "warning", f"rollout.temperature is 0, so all {rollout.n} responses to a prompt are the same."
     if rollout.top_p < 1 or rollout.top_k > 0:
@@ -113,6 +156,31 @@ def _sampling(config: Config) -> Iterator[tuple[Severity, str]]:
             ),
         )
     yield from _validation_sampling(config)
+
+
+def _groups(config: Config) -> Iterator[tuple[Severity, str]]:
+    tree = config.tree
+    rollout, metric = tree.actor_rollout_ref.rollout, tree.algorithm.filter_groups.metric
+    if estimator_needs(config.records, "greedy_baseline") and not rollout.greedy_baseline:
+        yield (
+            "error",
+            f"actor_rollout_ref.rollout.greedy_baseline is false, but advantage estimator {tree.algorithm.adv_estimator!r} "
+            "works on the reward of a greedy response. Leave it out.",
+        )
+    if not tree.algorithm.filter_groups.enable:
+        return
+    if rollout.n == 1:
+        yield (
+            "error",
+            "algorithm.filter_groups.enable is true, but actor_rollout_ref.rollout.n is 1: the rewards of one response "
+            "cannot differ, so no group would be kept. Set rollout.n to 4 or more, or turn the filter off.",
+        )
+    if metric == "seq_final_reward" and tree.algorithm.use_kl_in_reward:
+        yield (
+            "warning",
+            "algorithm.filter_groups.metric is seq_final_reward: groups are judged by the score, before "
+            "algorithm.use_kl_in_reward subtracts anything from it.",
+        )
 
 
 def _validation_sampling(config: Config) -> Iterator[tuple[Severity, str]]:
@@ -172,8 +240,7 @@ def _models(config: Config) -> Iterator[tuple[Severity, str]]:
     tree = config.tree
     if tree.actor_rollout_ref.model.path is None:
         yield "warning", "actor_rollout_ref.model.path is not set; engines that load a model will refuse to start."
-    if tree.reward_model.enable and tree.reward_model.model.path is None:
-        yield "error", "reward_model.enable is true, but reward_model.model.path is not set. Give the scoring model."
+    yield from (("error", text) for text in reward_model_errors(config))
 
 
 def _run(config: Config) -> Iterator[tuple[Severity, str]]:

@@ -13,7 +13,7 @@ class CustomClassConfig(Node):
     """A class given by file instead of by plugin name."""
 
     path: str | None = None
-    """Python file that holds the class; null uses the plugin's or the built-in one."""
+    """Python file that holds the class; null uses the built-in one."""
 
     name: str | None = None
     """Name of the class inside ``path``."""
@@ -24,16 +24,21 @@ class DataConfig(Node):
     """Rows, prompts and step size."""
 
     train_files: Any = "~/data/rlhf/gsm8k/train.parquet"
-    """File or list of files with training rows: parquet, json or jsonl."""
+    """File or list of files with training rows: parquet, json, jsonl, or ``hf://owner/name:configuration/split``."""
+
+    train_files_weights: list[float] | None = None
+    """Proportions in which the files of ``train_files`` are drawn, one number each; null draws every row once an epoch. With
+    weights an epoch is as many draws as there are rows, and each file goes round at its own pace."""
 
     val_files: Any = "~/data/rlhf/gsm8k/test.parquet"
-    """File or list of files with validation rows."""
+    """File or list of files with validation rows, as in ``train_files``."""
 
     train_batch_size: int = number(1024, ge=1)
     """Prompts sampled per step. Each is answered ``rollout.n`` times."""
 
     gen_batch_size: int | None = number(None, ge=1)
-    """Prompts submitted to the generation engine at a time; null submits the whole step at once."""
+    """Dynamic sampling (``algorithm.filter_groups``): prompts of one generation, of which a step makes as many as it needs;
+    null takes ``train_batch_size``. Without dynamic sampling a step is one generation of ``train_batch_size`` prompts."""
 
     val_batch_size: int | None = number(None, ge=1)
     """Prompts validated at a time; null validates the whole file at once."""
@@ -45,22 +50,22 @@ class DataConfig(Node):
     """Longest response in tokens. Over several turns, tool answers count too."""
 
     train_max_samples: int = number(-1, ge=-1)
-    """Use at most this many training rows; -1 uses all."""
+    """Use at most this many training rows, drawn at random where ``shuffle`` is on, else the first; -1 uses all."""
 
     val_max_samples: int = number(-1, ge=-1)
-    """Use at most this many validation rows; -1 uses all."""
+    """Use at most this many validation rows, the first; -1 uses all."""
 
     prompt_key: str = "prompt"
     """Column with the chat messages, or the text for a model without a chat template."""
 
     image_key: str = "images"
-    """Column with images."""
+    """Column with images: a list of paths, bytes or mappings with either."""
 
     video_key: str = "videos"
-    """Column with videos."""
+    """Column with videos, in the same forms."""
 
     audio_key: str = "audios"
-    """Column with audio clips."""
+    """Column with audio clips, in the same forms."""
 
     reward_fn_key: str = "data_source"
     """Column that selects the reward rule of a row."""
@@ -75,13 +80,14 @@ class DataConfig(Node):
     """Draw validation rows in random order."""
 
     dataloader_num_workers: int = number(8, ge=0)
-    """Processes that read and tokenise rows; 0 reads in the controller."""
+    """Processes that read rows while training goes on; rows are read and tokenised once, before it."""
 
     filter_overlong_prompts: bool = False
     """Leave out rows whose prompt exceeds ``max_prompt_length`` (counted and reported)."""
 
     filter_overlong_prompts_workers: int = number(1, ge=1)
-    """Processes for that filter."""
+    """Processes that render and tokenise prompts, which the filter looks at; 1 does it in the controller, as do fewer than
+    2,000 rows."""
 
     truncation: str = choice("error", "error", "left", "right", "middle")
     """What happens to an over-long prompt that is not filtered: ``error`` stops before training with the row's
@@ -109,7 +115,7 @@ class DataConfig(Node):
     """Passed to the multi-modal processor as they are."""
 
     custom_cls: CustomClassConfig = field(default_factory=CustomClassConfig)
-    """Data set class from a file instead of the built-in one."""
+    """Data set class from a file instead of the built-in one, see docs/data.md."""
 
     trust_remote_code: bool = False
     """Let the tokenizer run Python code that comes with the model. Off, because that code runs as you."""
@@ -124,7 +130,7 @@ class DataConfig(Node):
     """Side of an image patch in pixels, for models whose processor does not say."""
 
     tool_config_path: str | None = None
-    """Tools that count towards the prompt's length; null takes ``rollout.multi_turn.tool_config_path``."""
+    """YAML file with tools that prompts show; null takes ``rollout.multi_turn.tool_config_path``."""
 
     function_tool_path: str | None = None
-    """Function tools that count towards the prompt's length; null takes ``rollout.multi_turn.function_tool_path``."""
+    """Python file whose functions are tools that prompts show; null takes ``rollout.multi_turn.function_tool_path``."""

@@ -49,6 +49,10 @@ FOLLOWS: Final[tuple[tuple[str, str], ...]] = (
     ("reward_model.model.trust_remote_code", f"{_MODEL}.trust_remote_code"),
     ("reward_model.model.use_remove_padding", f"{_MODEL}.use_remove_padding"),
     ("reward_model.forward_max_token_len_per_gpu", "critic.forward_max_token_len_per_gpu"),
+    ("reward_model.ppo_mini_batch_size", f"{_ACTOR}.ppo_mini_batch_size"),
+    ("reward_model.ppo_epochs", f"{_ACTOR}.ppo_epochs"),
+    ("reward_model.shuffle", f"{_ACTOR}.shuffle"),
+    ("reward_model.data_loader_seed", f"{_ACTOR}.data_loader_seed"),
 )
 """Key that may be null -> key whose value it then takes. Earlier lines may feed later ones."""
 
@@ -68,7 +72,8 @@ def derive(raw: DictConfig, records: Mapping[str, Record]) -> None:
 
     Args:
         raw: the composed tree, interpolations filled in.
-        records: key -> plugin it names; the advantage estimator decides whether there is a critic.
+        records: key -> plugin it names; the advantage estimator decides whether there is a critic, whether squared
+            probabilities are summed and whether a greedy response is drawn to each prompt.
     """
     from omegaconf import OmegaConf  # noqa: PLC0415 - loaded only to compose
 
@@ -83,10 +88,14 @@ def derive(raw: DictConfig, records: Mapping[str, Record]) -> None:
         validation.do_sample = validation.temperature > 0
     if OmegaConf.select(raw, "critic.enable") is None:
         OmegaConf.update(raw, "critic.enable", needs_values(records))
+    if OmegaConf.select(raw, f"{_ROLLOUT}.greedy_baseline") is None:
+        OmegaConf.update(raw, f"{_ROLLOUT}.greedy_baseline", estimator_needs(records, "greedy_baseline"))
+    if OmegaConf.select(raw, f"{_ACTOR}.calculate_sum_pi_squared") is None:
+        OmegaConf.update(raw, f"{_ACTOR}.calculate_sum_pi_squared", estimator_needs(records, "sum_pi_squared"))
 
 
-def derive_sft(raw: DictConfig) -> None:
-    """The same for ``rl sft``."""
+def derive_offline(raw: DictConfig) -> None:
+    """The same for runs that train one model on a file (``rl sft``, ``rl rm``)."""
     if raw.data.seed is None:
         raw.data.seed = raw.trainer.seed
     if raw.data.use_dynamic_bsz is None:
@@ -95,8 +104,13 @@ def derive_sft(raw: DictConfig) -> None:
 
 def needs_values(records: Mapping[str, Record]) -> bool:
     """Whether the advantage estimator works on a critic's values."""
+    return estimator_needs(records, "values")
+
+
+def estimator_needs(records: Mapping[str, Record], what: str) -> bool:
+    """Whether the record of the advantage estimator names ``what`` among its ``needs``."""
     estimator = records.get("algorithm.adv_estimator")
-    return isinstance(estimator, AdvantageRecord) and "values" in estimator.needs
+    return isinstance(estimator, AdvantageRecord) and what in estimator.needs
 
 
 def _derive_passes(raw: DictConfig, section: str, switch: str, micro_batch: str, followed: str | None) -> None:

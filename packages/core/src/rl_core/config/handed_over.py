@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rl_core.config.inert import matches
-from rl_core.config.layout import PPO, SFT, Layout
+from rl_core.config.layout import PPO, RM, SFT, Layout
 from rl_core.plugins import kind_label
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ _TRAINED_KEYS: Final = ("grad_clip", "optim.*", "checkpoint.*")
 _SCORER_KEYS: Final = (
     "path", "tokenizer_path", "override_config.*", "trust_remote_code", "use_shm", "use_remove_padding",
 )  # fmt: skip
+# What text a frozen scorer reads is core's business.
+_FROZEN_KEYS: Final = tuple(key for key in _SCORER_KEYS if key != "tokenizer_path")
 _VALUE_KEYS: Final = (
     "external_lib", "enable_gradient_checkpointing", "enable_activation_offload", "lora_rank", "lora_alpha",
     "target_modules", "tiled_mlp.*",
@@ -96,8 +98,12 @@ TABLE: Final[tuple[HandedOver, ...]] = (
     HandedOver(f"{_REF}.strategy", _REF, tuple(key for key in _ENGINE_KEYS if key != _CHUNK)),
     HandedOver("critic.strategy", "critic.model", (*_SCORER_KEYS, *_VALUE_KEYS), "model."),
     HandedOver("critic.strategy", "critic", ("ulysses_sequence_parallel_size", *_TRAINED_KEYS)),
-    HandedOver("reward_model.strategy", "reward_model.model", (*_SCORER_KEYS, "input_tokenizer"), "model."),
-    HandedOver("reward_model.strategy", "reward_model", ("ulysses_sequence_parallel_size", "max_length")),
+    HandedOver("reward_model.strategy", "reward_model.model", _FROZEN_KEYS, "model."),
+    HandedOver(
+        "reward_model.strategy",
+        "reward_model",
+        ("ulysses_sequence_parallel_size", "grad_clip", "optim.*"),
+    ),
     HandedOver(f"{_ROLLOUT}.name", _ROLLOUT, _ROLLOUT_KEYS),
     HandedOver(f"{_ACTOR}.policy_loss.loss_mode", _ACTOR, _LOSS_KEYS),
     HandedOver("algorithm.adv_estimator", "algorithm", ("gdpo_reward_keys", "gdpo_reward_weights")),
@@ -106,14 +112,18 @@ TABLE: Final[tuple[HandedOver, ...]] = (
 )
 """Every key that core hands over in ``rl train``."""
 
-SFT_TABLE: Final[tuple[HandedOver, ...]] = (
+OFFLINE_TABLE: Final[tuple[HandedOver, ...]] = (
     HandedOver("engine.strategy", "model", _MODEL_KEYS, "model."),
     HandedOver("engine.strategy", "engine", ("grad_clip", "ulysses_sequence_parallel_size")),
     HandedOver("engine.strategy", "optim", ("*",), "optim."),
 )
-"""The same in ``rl sft``."""
+"""The same in runs that train one model on a file (``rl sft``, ``rl rm``)."""
 
-_TABLES: Final[Mapping[str, tuple[HandedOver, ...]]] = {PPO.name: TABLE, SFT.name: SFT_TABLE}
+_TABLES: Final[Mapping[str, tuple[HandedOver, ...]]] = {
+    PPO.name: TABLE,
+    SFT.name: OFFLINE_TABLE,
+    RM.name: OFFLINE_TABLE,
+}
 
 
 def is_handed_over(path: str, layout: Layout = PPO) -> bool:
@@ -131,7 +141,7 @@ def unread_by_plugins(config: Composed, classes: Mapping[str, type]) -> Iterator
     seen: set[str] = set()
     for entry in _TABLES[config.schema.layout.name]:
         cls, record = classes.get(entry.chosen_by), config.records.get(entry.chosen_by)
-        if cls is None or record is None:
+        if cls is None or record is None or _is_from_file(entry, config):
             continue
         reads: frozenset[str] | None = getattr(cls, "common_keys", None)
         reasons: Mapping[str, str] = getattr(cls, "inert_keys", {})
@@ -147,6 +157,13 @@ def unread_by_plugins(config: Composed, classes: Mapping[str, type]) -> Iterator
                 continue
             seen.add(path)
     yield from _own_inert(config)
+
+
+def _is_from_file(entry: HandedOver, config: Composed) -> bool:
+    """Whether a class of the user's takes the place of the plugin; it says nothing about the keys it reads."""
+    return entry.section == "reward_model" and bool(
+        entry.chosen_by == "reward_model.reward_manager" and config.tree.reward_model.reward_manager_module.path
+    )
 
 
 def _own_inert(config: Composed) -> Iterator[tuple[str, str]]:

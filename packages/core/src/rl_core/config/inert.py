@@ -15,6 +15,10 @@ from rl_core.config.layout import PPO, Layout
 
 COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("the length filter is data.filter_overlong_prompts", ("data.filter_prompts",)),
+    (
+        "rows are read and tokenised once, before training, by data.filter_overlong_prompts_workers processes",
+        ("data.dataloader_num_workers",),
+    ),
     ("the templated text is not kept; data.return_raw_chat keeps the messages", ("data.return_full_prompt",)),
     ("what the processor makes of a prompt always reaches the engine", ("data.return_multi_modal_inputs",)),
     ("actor_rollout_ref.model.trust_remote_code decides", ("data.trust_remote_code",)),
@@ -24,6 +28,10 @@ COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("the seeds of all draws follow from trainer.seed", ("actor_rollout_ref.rollout.seed",)),
     ("engines are always woken in stages", ("actor_rollout_ref.rollout.multi_stage_wake_up",)),
     ("no spare rollouts are drawn; see algorithm.filter_groups", ("actor_rollout_ref.rollout.over_sample_rate",)),
+    (
+        "the generations of a step follow one another; data.gen_batch_size is how many prompts one has",
+        ("algorithm.filter_groups.max_inflight_gen_batches",),
+    ),
     ("an engine of your own is a rollout plugin", ("actor_rollout_ref.rollout.agent.custom_async_server.*",)),
     (
         "conversations are built from the ids that were sampled",
@@ -34,45 +42,24 @@ COMPATIBILITY: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("the group size is rollout.n", ("actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts",)),
     ("a module in reward_manager_module.path takes precedence by itself", ("reward_model.reward_manager_source",)),
-    ("scoring starts as soon as a step's responses are there", ("reward_model.launch_reward_fn_async",)),
+    ("scoring always starts as soon as the controller has a response", ("reward_model.launch_reward_fn_async",)),
     ("there is one trainer", ("trainer.use_v1",)),
     ("batches travel with the calls themselves", ("transfer_queue.*",)),
 )
 """Why nothing needs them -> keys, or sections with ``*``."""
 
 LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    (
-        "images, videos and audio",
-        ("data.image_key", "data.video_key", "data.audio_key", "data.image_patch_size", "data.mm_processor_kwargs.*"),
-    ),
-    ("parts of a step submitted on their own", ("data.gen_batch_size",)),
-    ("another order of validation rows than the file's", ("data.validation_shuffle",)),
-    (
-        "processes that read rows",
-        ("data.dataloader_num_workers", "data.filter_overlong_prompts_workers", "data.use_shm"),
-    ),
-    ("prompts without their messages", ("data.return_raw_chat",)),
-    ("prompt ids before truncation", ("data.return_raw_input_ids",)),
-    ("reward rules chosen by another column than data_source", ("data.reward_fn_key",)),
-    (
-        "classes from a file",
-        ("data.custom_cls.*", "reward_model.reward_manager_module.*", "trainer.v1.sampler.custom_sampler.*"),
-    ),
-    ("arguments for a sampler of your own", ("trainer.v1.sampler.sampler_kwargs.*",)),
-    ("fresh prompts for groups that failed", ("trainer.v1.sampler.sync_refill_failed_groups",)),
+    ("models that take images, videos and audio", ("data.image_patch_size", "data.mm_processor_kwargs.*")),
+    ("data files copied to shared memory", ("data.use_shm",)),
     (
         "conversations with tools and environments",
         (
-            "data.tool_config_path",
-            "data.function_tool_path",
             "actor_rollout_ref.rollout.multi_turn.enable",
             "actor_rollout_ref.rollout.multi_turn.max_assistant_turns",
             "actor_rollout_ref.rollout.multi_turn.max_user_turns",
             "actor_rollout_ref.rollout.multi_turn.max_parallel_calls",
             "actor_rollout_ref.rollout.multi_turn.max_tool_response_length",
             "actor_rollout_ref.rollout.multi_turn.tool_response_truncate_side",
-            "actor_rollout_ref.rollout.multi_turn.tool_config_path",
-            "actor_rollout_ref.rollout.multi_turn.function_tool_path",
             "actor_rollout_ref.rollout.multi_turn.format",
             "actor_rollout_ref.rollout.agent.num_workers",
             "actor_rollout_ref.rollout.agent.default_agent_loop",
@@ -80,16 +67,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
         ),
     ),
-    (
-        "correction for the sampler's log-probs",
-        (
-            "actor_rollout_ref.actor.use_rollout_log_probs",
-            "actor_rollout_ref.actor.calculate_sum_pi_squared",
-            "algorithm.rollout_correction.*",
-        ),
-    ),
-    ("resampling and replacing groups by their rewards", ("algorithm.use_pf_ppo", "algorithm.pf_ppo.*")),
-    ("replacing groups whose rewards are all equal", ("algorithm.filter_groups.*",)),
     (
         "passes of their own size for computing values",
         ("critic.forward_micro_batch_size",),
@@ -104,8 +81,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     ("scoring models that write their judgement", ("reward_model.rollout.*",)),
-    ("processes that run reward functions", ("reward_model.num_workers",)),
-    ("a sandbox for code", ("reward_model.sandbox_fusion.*",)),
     ("balancing work over the workers", ("trainer.balance_batch",)),
     (
         "these checkpoint options",

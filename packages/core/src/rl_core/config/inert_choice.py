@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rl_core.config.estimators import unread_by_estimator
 from rl_core.config.handed_over import unread_by_plugins
+from rl_core.config.reward_model_check import TRAINED_KEYS, unread_by_reward_model
 from rl_core.config.roles import needs_reference
-from rl_core.plugins import AdvantageRecord
 
 if TYPE_CHECKING:
     from rl_core.config.compose import Config
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 _ACTOR: Final = "actor_rollout_ref.actor"
 _ROLLOUT: Final = "actor_rollout_ref.rollout"
+
+
+def _bypass_with(tree: PPOTrainerConfig, loss_type: str) -> bool:
+    correction = tree.algorithm.rollout_correction
+    return correction.bypass_mode and correction.loss_type == loss_type
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,12 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(("algorithm.pf_ppo.",), lambda tree: tree.algorithm.use_pf_ppo, "algorithm.use_pf_ppo is false"),
     Rule(
-        ("algorithm.filter_groups.metric", "algorithm.filter_groups.max_"),
+        ("algorithm.pf_ppo.weight_pow",),
+        lambda tree: tree.algorithm.pf_ppo.reweight_method == "pow" or not tree.algorithm.use_pf_ppo,
+        "algorithm.pf_ppo.reweight_method is another one",
+    ),
+    Rule(
+        ("algorithm.filter_groups.metric", "algorithm.filter_groups.max_num_gen_batches", "data.gen_batch_size"),
         lambda tree: tree.algorithm.filter_groups.enable,
         "algorithm.filter_groups.enable is false",
     ),
@@ -57,6 +68,21 @@ RULES: Final[tuple[Rule, ...]] = (
         ("algorithm.rollout_correction.loss_type",),
         lambda tree: tree.algorithm.rollout_correction.bypass_mode,
         "algorithm.rollout_correction.bypass_mode is false",
+    ),
+    Rule(
+        ("algorithm.rollout_correction.rollout_is",),
+        lambda tree: not _bypass_with(tree, "ppo_clip"),
+        "with bypass_mode and loss_type ppo_clip, the ratio of the loss is the correction",
+    ),
+    Rule(
+        (f"{_ACTOR}.policy_loss.", f"{_ACTOR}.clip_ratio", f"{_ACTOR}.clip_ratio_", f"{_ACTOR}.tau_"),
+        lambda tree: not _bypass_with(tree, "reinforce"),
+        "algorithm.rollout_correction has bypass_mode and loss_type reinforce, which is the policy loss",
+    ),
+    Rule(
+        (f"{_ACTOR}.use_rollout_log_probs",),
+        lambda tree: not tree.algorithm.rollout_correction.bypass_mode,
+        "algorithm.rollout_correction.bypass_mode does the same",
     ),
     Rule(
         (
@@ -104,6 +130,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         (
+            "reward_model.type",
             "reward_model.model.",
             "reward_model.micro_batch_size",
             "reward_model.micro_batch_size_per_gpu",
@@ -111,14 +138,11 @@ RULES: Final[tuple[Rule, ...]] = (
             "reward_model.nnodes",
             "reward_model.n_gpus_per_node",
             "reward_model.forward_max_token_len_per_gpu",
+            "reward_model.update",
+            *(f"reward_model.{key}" for key in TRAINED_KEYS),
         ),
         lambda tree: tree.reward_model.enable,
         "reward_model.enable is false",
-    ),
-    Rule(
-        ("custom_reward_function.name", "custom_reward_function.reward_kwargs"),
-        lambda tree: tree.custom_reward_function.path is not None,
-        "custom_reward_function.path is not set",
     ),
     Rule(
         ("trainer.resume_from_path",),
@@ -145,16 +169,33 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda tree: tree.trainer.v1.trainer_mode == "sync",
         "only the synchronous schedule reads it",
     ),
+    Rule(
+        ("trainer.v1.sampler.custom_sampler.name", "trainer.v1.sampler.sampler_kwargs"),
+        lambda tree: tree.trainer.v1.sampler.custom_sampler.path is not None,
+        "trainer.v1.sampler.custom_sampler.path is not set",
+    ),
+    Rule(
+        ("trainer.v1.trainer_mode", "trainer.v1.sampler.sync_refill_failed_groups"),
+        lambda tree: tree.trainer.v1.sampler.custom_sampler.path is None,
+        "trainer.v1.sampler.custom_sampler is the schedule",
+    ),
 )
 
-_LOSS_KEYS: Final[tuple[tuple[str, str], ...]] = (
-    (f"{_ACTOR}.policy_loss.clip_cov_", "clip_cov"),
-    (f"{_ACTOR}.policy_loss.kl_cov_ratio", "kl_cov"),
-    (f"{_ACTOR}.policy_loss.ppo_kl_coef", "kl_cov"),
-    (f"{_ACTOR}.policy_loss.dro_beta", "dro"),
-    (f"{_ACTOR}.tau_", "sapo"),
-)
-"""Beginning of keys -> the one policy loss that reads them."""
+_CLIP: Final = ("clip_ratio", "clip_ratio_low", "clip_ratio_high")
+_LOSS_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "vanilla": (*_CLIP, "clip_ratio_c"),
+    "gspo": _CLIP,
+    "cispo": _CLIP,
+    "sapo": ("tau_pos", "tau_neg"),
+    "geo_mean": _CLIP,
+    "clip_cov": (*_CLIP, "policy_loss.clip_cov_ratio", "policy_loss.clip_cov_lb", "policy_loss.clip_cov_ub"),
+    "kl_cov": ("policy_loss.kl_cov_ratio", "policy_loss.ppo_kl_coef"),
+    "dppo_tv": (*_CLIP, "clip_ratio_c"),
+    "dppo_kl": (*_CLIP, "clip_ratio_c"),
+    "dro": ("policy_loss.dro_beta",),
+    "gpg": (),
+}
+"""Core's policy loss -> the keys of the actor it reads; what somebody else's reads is not known here."""
 
 
 def inert_choices(config: Config, classes: Mapping[str, type]) -> list[str]:
@@ -169,26 +210,25 @@ def inert_choices(config: Config, classes: Mapping[str, type]) -> list[str]:
         hit = [path for path in config.given if any(_is_under(path, key) for key in rule.keys)]
         if hit and not rule.is_on(config.tree):
             lines.append(f"{_named(hit)} no effect: {rule.because}.")
-    for path, reason in [*_by_loss(config), *_by_estimator(config), *unread_by_plugins(config, classes)]:
+    for path, reason in [
+        *_by_loss(config),
+        *unread_by_estimator(config),
+        *unread_by_reward_model(config),
+        *unread_by_plugins(config, classes),
+    ]:
         lines.append(f"{path} has no effect: {reason}.")
     return sorted(lines)
 
 
 def _by_loss(config: Config) -> Iterator[tuple[str, str]]:
     mode = config.tree.actor_rollout_ref.actor.policy_loss.loss_mode
-    for path in config.given:
-        for start, loss in _LOSS_KEYS:
-            if path.startswith(start) and mode != loss:
-                yield path, f"policy loss {mode!r} does not read it, {loss!r} does"
-
-
-def _by_estimator(config: Config) -> Iterator[tuple[str, str]]:
-    estimator = config.records.get("algorithm.adv_estimator")
-    if not isinstance(estimator, AdvantageRecord):
+    if mode not in _LOSS_KEYS:
         return
-    for path, need in (("algorithm.lam", "values"), ("algorithm.norm_adv_by_std_in_grpo", "group")):
-        if path in config.given and need not in estimator.needs:
-            yield path, f"advantage estimator {estimator.name!r} does not work on {need}"
+    for path in config.given:
+        readers = [loss for loss, keys in _LOSS_KEYS.items() if path.removeprefix(f"{_ACTOR}.") in keys]
+        if path.startswith(_ACTOR) and readers and mode not in readers:
+            them = " and ".join(repr(loss) for loss in readers)
+            yield path, f"policy loss {mode!r} does not read it, {them} {'do' if len(readers) > 1 else 'does'}"
 
 
 def _is_under(path: str, key: str) -> bool:

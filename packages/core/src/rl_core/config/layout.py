@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rl_core.config.node import Node
+from rl_core.config.offline import OfflineConfig
+from rl_core.config.rm import RMTrainerConfig
 from rl_core.config.root import PPOTrainerConfig
 from rl_core.config.sft import SFTTrainerConfig
 from rl_core.errors import ConfigError
@@ -77,14 +79,24 @@ SFT: Final = Layout(
 )
 """Supervised fine-tuning."""
 
-LAYOUTS: Final[tuple[Layout, ...]] = (PPO, SFT)
+RM: Final = Layout(
+    name="rm_trainer",
+    command="rm",
+    root=RMTrainerConfig,
+    mount_paths=SFT.mount_paths,
+    strategies=SFT.strategies,
+    leader=SFT.leader,
+)
+"""Training of a reward model."""
+
+LAYOUTS: Final[tuple[Layout, ...]] = (PPO, SFT, RM)
 
 
 def _layout_named(name: str) -> Layout:
     return next(layout for layout in LAYOUTS if layout.name == name)
 
 
-RunTree = PPOTrainerConfig | SFTTrainerConfig
+RunTree = PPOTrainerConfig | OfflineConfig
 """The composed tree of any kind of run."""
 
 

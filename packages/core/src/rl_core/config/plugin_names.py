@@ -31,6 +31,16 @@ _GIVEN_OTHERWISE: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Key that names a plugin -> key of a file that may provide the name instead."""
 
+_ABSENT: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("kl_estimator", "full"): (
+            "The exact divergence would need both models' whole distributions at every token, which engines never hand "
+            "out. low_var_kl (k3) has the same mean at the sampled tokens and is never negative."
+        ),
+    }
+)
+"""Kind and a name that commands written for other systems carry -> why there is no such plugin, and what to take."""
+
 
 @dataclass
 class Chosen:
@@ -97,9 +107,10 @@ def _look_up(
         if isinstance(error, PluginNotFoundError) and not _must_exist(raw, key, given):
             return
         chosen.failed_sections.add(key.path.rpartition(".")[0])
+        why = _ABSENT.get((kind, bare))
         if OmegaConf.select(raw, key.path) is not None:
             # A role that follows the actor would only repeat the actor's error.
-            chosen.errors.append(_named_by(key, error))
+            chosen.errors.append(_named_by(key, error, why))
         return
     if kind in ("backend", "rollout"):
         _use_canonical_name(raw, key, name, record, chosen)
@@ -161,7 +172,7 @@ def _missing(key: Key, registry: Registry) -> ConfigError:
     return ConfigError(f"{key.path} has no default, and it is not set.\n  {installed} Set {key.path}=NAME.")
 
 
-def _named_by(key: Key, error: PluginError) -> PluginError:
-    named = type(error)(f"{key.path}: {error}")
+def _named_by(key: Key, error: PluginError, why: str | None) -> PluginError:
+    named = type(error)(f"{key.path}: {error}" + (f"\n  {why}" if why else ""))
     named.__cause__ = error.__cause__
     return named

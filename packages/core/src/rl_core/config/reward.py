@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_core.config.data import CustomClassConfig
-from rl_core.config.node import Node, free_form, number, plugin
+from rl_core.config.node import Node, choice, free_form, number, plugin
+from rl_core.config.optim import OptimConfig
 
 
 @dataclass
@@ -14,10 +15,11 @@ class CustomRewardFunctionConfig(Node):
     """A reward function of your own."""
 
     path: str | None = None
-    """Python file that holds the function; null takes the rule that fits the row's ``data_source``."""
+    """Python file that holds the function; null takes an installed reward, by ``name`` or by the row's ``data_source``."""
 
     name: str = "compute_score"
-    """Name of the function: ``f(data_source, solution_str, ground_truth, extra_info=None) -> float | dict``."""
+    """Name of the function: ``f(data_source, solution_str, ground_truth, extra_info=None) -> float | dict``; sync or async.
+    Without a ``path``, name of an installed reward for all rows; left as it is, each row's ``data_source`` names one."""
 
     reward_kwargs: dict[str, Any] = free_form()
     """Further arguments of the function."""
@@ -31,10 +33,12 @@ class RewardModelPathConfig(Node):
     """Folder or hub name of the model."""
 
     input_tokenizer: str | None = None
-    """Folder of the policy's tokenizer, when the scoring model has another one and text must be re-tokenised."""
+    """Folder of the policy's tokenizer, with which responses are decoded for a scoring model that has another one; null
+    takes the actor's."""
 
     tokenizer_path: str | None = None
-    """Folder of the scoring model's tokenizer; null takes ``path``."""
+    """Folder of the scoring model's tokenizer and chat template; null takes ``path``. With the policy's vocabulary and
+    template the sampled tokens are scored as they are, otherwise the conversation is written anew."""
 
     trust_remote_code: bool | None = None
     """Run Python code that comes with the model; null takes the actor's."""
@@ -57,10 +61,14 @@ class SandboxConfig(Node):
     """Address of the sandbox service; null runs code in the local sandbox."""
 
     max_concurrent: int = number(64, ge=1)
-    """Runs at a time."""
+    """Requests to the service at a time, from each process that runs reward functions. The local sandbox runs one program in
+    each of these."""
 
     memory_limit_mb: int = number(1024, ge=1)
-    """Memory of one run."""
+    """MiB that one run may take."""
+
+    allow_weaker: bool = False
+    """Run code also where the local sandbox cannot keep it from everything; else such a machine is refused."""
 
 
 @dataclass
@@ -68,7 +76,10 @@ class RewardModelConfig(Node):
     """Reward managers, and an optional scoring model."""
 
     enable: bool = False
-    """Score with a model instead of a rule."""
+    """Score with a model: instead of a rule, or, token by token, beside it; ``type`` says which."""
+
+    type: str = plugin("reward_model", "outcome")
+    """What kind of scoring model; ``outcome`` is a frozen one with a score head, which takes the place of a rule."""
 
     enable_resource_pool: bool = False
     """Give the scoring model workers of its own instead of the shared ones."""
@@ -98,16 +109,43 @@ class RewardModelConfig(Node):
     """Pack passes by tokens; null turns it on when no micro-batch size is given."""
 
     forward_max_token_len_per_gpu: int | None = number(None, ge=1)
-    """Tokens per scoring pass on one worker; null takes the critic's."""
+    """Tokens per scoring pass on one worker; null takes the critic's. A model that is trained is trained in passes of the
+    sizes in which it scores."""
 
-    max_length: int | None = number(None, ge=1)
-    """Longest sequence the scoring model reads; null takes prompt plus response."""
+    update: str = choice("after", "after", "before", "none")
+    """When a scoring model that can be trained learns from a step's rows: ``after`` it has scored them; ``before``, so that
+    it scores them once more; or never."""
+
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer of a scoring model that is trained."""
+
+    grad_clip: float = number(1.0, gt=0)
+    """Its largest gradient norm."""
+
+    ppo_mini_batch_size: int | None = number(None, ge=1)
+    """Prompts per optimizer step of a scoring model that is trained; null takes the actor's."""
+
+    ppo_epochs: int | None = number(None, ge=1)
+    """Its passes over a step's responses; null takes the actor's."""
+
+    shuffle: bool | None = None
+    """Random mini-batches; null takes the actor's."""
+
+    data_loader_seed: int | None = None
+    """Seed of that order; null takes the actor's."""
+
+    max_length: int | None = number(None, ge=2)
+    """Longest conversation the scoring model reads, in its tokens: the beginning of a longer one is left out, which
+    ``reward_extra/rm_truncated/mean`` counts. Null sets no limit."""
 
     ulysses_sequence_parallel_size: int = number(1, ge=1)
     """Workers that share one sequence."""
 
     num_workers: int = number(8, ge=1)
-    """Processes that run reward functions."""
+    """Processes that run reward functions, at most; one is started first, the others when it does not keep up."""
+
+    memory_limit_mb: int | None = number(4096, ge=1)
+    """MiB that a reward function may take in its process; null sets no limit."""
 
     reward_manager: str = plugin("reward_manager", "naive", is_open=True)
     """What runs reward functions over a batch."""
@@ -122,7 +160,7 @@ class RewardModelConfig(Node):
     """Arguments of the reward manager, for example the overlong penalty."""
 
     timeout: float = number(300.0, gt=0)
-    """Deadline of one score in seconds; a later one counts as missing."""
+    """Deadline of one call of the reward function in seconds; a later one is killed and counts as missing."""
 
     max_concurrent: int | None = number(None, ge=1)
     """Scores in flight, for managers that limit them."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from rl_core.config.sft import SFTTrainerConfig
+from rl_core.config.offline import OfflineConfig
 
 if TYPE_CHECKING:
     from rl_core.config.critic import CriticConfig
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rl_core.config.ref import RefConfig
     from rl_core.config.reward import RewardModelConfig
     from rl_core.config.root import PPOTrainerConfig
+    from rl_core.plugins import Registry, RewardModelRecord
 
 SHARED: Final = "global_pool"
 
@@ -57,9 +58,28 @@ def needs_critic(tree: PPOTrainerConfig) -> bool:
     return bool(tree.critic.enable)
 
 
+def reward_model_record(tree: PPOTrainerConfig, registry: Registry) -> RewardModelRecord | None:
+    """The kind of scoring model that the run has; None without one."""
+    if not tree.reward_model.enable:
+        return None
+    return cast("RewardModelRecord", registry.record("reward_model", tree.reward_model.type))
+
+
+def scores_by_model(tree: PPOTrainerConfig, registry: Registry) -> bool:
+    """Whether a model's score takes the place of the reward function's."""
+    record = reward_model_record(tree, registry)
+    return record is not None and record.gives == "outcome"
+
+
+def trains_reward_model(tree: PPOTrainerConfig, registry: Registry) -> bool:
+    """Whether the scoring model learns during the run."""
+    record = reward_model_record(tree, registry)
+    return record is not None and record.trained and tree.reward_model.update != "none"
+
+
 def roles(tree: RunTree) -> tuple[str, ...]:
     """Every role of the run, in the order of the phases."""
-    if isinstance(tree, SFTTrainerConfig):
+    if isinstance(tree, OfflineConfig):
         return ("actor",)
     wanted = ["actor", "rollout"]
     if needs_reference(tree):
@@ -73,7 +93,7 @@ def roles(tree: RunTree) -> tuple[str, ...]:
 
 def engine_names(tree: RunTree) -> dict[str, tuple[str, str]]:
     """Role -> kind (``backend`` or ``rollout``) and name of its engine, for every role of the run."""
-    if isinstance(tree, SFTTrainerConfig):
+    if isinstance(tree, OfflineConfig):
         return {"actor": ("backend", tree.engine.strategy)}
     actor_rollout_ref = tree.actor_rollout_ref
     actor = actor_rollout_ref.actor.strategy
@@ -101,7 +121,7 @@ def pools(tree: RunTree) -> tuple[Pool, ...]:
 
 def _own_nodes(tree: RunTree, role: str) -> tuple[int, ...] | None:
     """Workers on each node of the role's own pool; None when it has none."""
-    if role == "actor" or isinstance(tree, SFTTrainerConfig):
+    if role == "actor" or isinstance(tree, OfflineConfig):
         return None
     rollout = tree.actor_rollout_ref.rollout
     if role == "rollout":

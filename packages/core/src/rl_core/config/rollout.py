@@ -80,6 +80,10 @@ class RolloutConfig(Node):
     n: int = number(1, ge=1)
     """Responses per prompt, the group size."""
 
+    greedy_baseline: bool | None = None
+    """Draw one greedy response more to each prompt, in the same generation, whose reward is the baseline of ``remax``. It is
+    scored and logged, never trained on. null draws it when the advantage estimator needs it."""
+
     temperature: float = number(1.0, ge=0)
     """Sampling temperature. The training engine divides its logits by it too."""
 

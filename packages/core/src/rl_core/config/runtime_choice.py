@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rl_core.config.offline import OfflineConfig
 from rl_core.config.roles import engine_names, pools
-from rl_core.config.sft import SFTTrainerConfig
 
 if TYPE_CHECKING:
     from rl_core.config.layout import RunTree
@@ -61,4 +61,4 @@ def cannot_share_a_process(tree: RunTree, registry: Registry) -> Iterator[str]:
 
 def collective_deadline_s(tree: RunTree) -> float:
     """Seconds that a worker waits for its peers in one collective operation."""
-    return 600.0 if isinstance(tree, SFTTrainerConfig) else tree.actor_rollout_ref.nccl_timeout
+    return 600.0 if isinstance(tree, OfflineConfig) else tree.actor_rollout_ref.nccl_timeout

@@ -22,13 +22,14 @@ class SamplerConfig(Node):
     ``wait``: batches keep the order of the data, and no more are ahead than the threshold allows."""
 
     sync_refill_failed_groups: bool = False
-    """Draw a fresh prompt for a group in which every rollout failed (synchronous schedule)."""
+    """Draw a fresh prompt for a group in which every rollout failed (synchronous schedule). Failed ones still count for
+    ``trainer.max_failed_rollout_fraction``."""
 
     custom_sampler: CustomClassConfig = field(default_factory=CustomClassConfig)
-    """Sampler class from a file."""
+    """``Sampler`` class from a file, the schedule in place of ``trainer_mode``."""
 
     sampler_kwargs: dict[str, Any] = free_form()
-    """Arguments of that class."""
+    """Further arguments of its ``from_workers``."""
 
 
 @dataclass

@@ -19,7 +19,8 @@ class StepSchedule:
     """Full batches in one pass over the rows; a rest smaller than a batch is left for the next, reshuffled pass."""
 
     total_steps: int
-    """Steps of the run: by epochs, or by ``trainer.total_training_steps`` when that ends first."""
+    """Steps of the run: by epochs, or by ``trainer.total_training_steps`` when that ends first. A step of dynamic sampling
+    uses up more than its prompts, so there it is the most that there can be."""
 
     save_freq: int
     test_freq: int
@@ -51,6 +52,20 @@ class StepSchedule:
         return self.is_last(step) or (every > 0 and step % every == 0)
 
 
+def drops_groups(tree: RunTree) -> bool:
+    """Whether a step may use up more prompts than it trains on; a run of SFT never does."""
+    algorithm = getattr(tree, "algorithm", None)
+    return algorithm is not None and bool(algorithm.filter_groups.enable)
+
+
+def generation_prompts(tree: RunTree) -> int:
+    """Prompts that are drawn at a time."""
+    if not drops_groups(tree):
+        return tree.data.train_batch_size
+    size: int | None = tree.data.gen_batch_size  # type: ignore[union-attr]
+    return size or tree.data.train_batch_size
+
+
 def step_schedule(tree: RunTree, dataset_size: int) -> StepSchedule:
     """Work out the steps of a run.
 
@@ -69,7 +84,15 @@ def step_schedule(tree: RunTree, dataset_size: int) -> StepSchedule:
             f"Lower it to {dataset_size} or less, or give more rows."
         )
         raise ConfigError(msg)
-    by_epochs = steps_per_epoch * trainer.total_epochs
+    drawn = generation_prompts(tree)
+    if drawn > dataset_size:
+        msg = (
+            f"data.gen_batch_size ({drawn}) exceeds the {dataset_size} training rows, so no generation is full. "
+            f"Lower it to {dataset_size} or less, or give more rows."
+        )
+        raise ConfigError(msg)
+    # A generation never spans two epochs, a step of several generations may.
+    by_epochs = dataset_size // drawn * drawn * trainer.total_epochs // batch
     limit = trainer.total_training_steps
     return StepSchedule(
         steps_per_epoch=steps_per_epoch,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rl_core.config.report import POOLS, STEPS, Finding, Report
 from rl_core.config.roles import pools
 from rl_core.config.runtime_choice import missing_runtime, runtime_name
-from rl_core.config.schedule import StepSchedule, step_schedule
+from rl_core.config.schedule import StepSchedule, drops_groups, step_schedule
 from rl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,11 +40,19 @@ def step_lines(tree: RunTree, schedule: StepSchedule, dataset_size: int) -> list
         f"{dataset_size:,} rows / {tree.data.train_batch_size:,} = {schedule.steps_per_epoch:,} steps per epoch{left}; "
         f"x {tree.trainer.total_epochs} epochs, {schedule.total_steps:,} steps in all."
     ]
+    if drops_groups(tree):
+        lines.append(
+            "algorithm.filter_groups drops prompts whose rewards are all equal: so many steps are the most, the run ends "
+            "when the epochs are over."
+        )
     limit = tree.trainer.total_training_steps
     if limit is not None and limit > schedule.total_steps:
         lines.append(f"trainer.total_training_steps is {limit}, but the epochs end after {schedule.total_steps} steps.")
-    lines.append(f"checkpoint after step {_listed(schedule.save_steps())}.")
-    lines.append(f"validation after step {_listed(schedule.validation_steps())} (0 is before training).")
+    saves, validations = schedule.save_steps(), schedule.validation_steps()
+    lines.append(f"checkpoint after step {_listed(saves)}." if saves else "no checkpoint.")
+    lines.append(
+        f"validation after step {_listed(validations)} (0 is before training)." if validations else "no validation."
+    )
     return lines
 
 
@@ -73,8 +81,6 @@ def runtime_line(tree: RunTree) -> str:
 
 
 def _listed(steps: tuple[int, ...]) -> str:
-    if not steps:
-        return "none"
     if len(steps) <= _MOST_STEPS_LISTED:
         return ", ".join(map(str, steps))
     return f"{', '.join(map(str, steps[:3]))}, ..., {', '.join(map(str, steps[-2:]))} ({len(steps)} times)"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_core.config.layout import PPO, SFT
+from rl_core.config.layout import PPO, RM, SFT
 from rl_core.config.nested import leaves
 from rl_core.config.schema import Schema, join, mount_key
 from rl_core.config.suggest import closest_keys
@@ -43,7 +43,22 @@ SFT_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The same for ``rl sft``."""
 
-_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {PPO.name: ELSEWHERE, SFT.name: SFT_ELSEWHERE}
+RM_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "actor_rollout_ref": "`rl rm` trains one model: see model, engine and optim.",
+        "reward_model": "`rl rm` trains the reward model: see model, engine and optim; `rl train` uses it.",
+        "data.messages_key": "A pair is two conversations: data.chosen_key and data.rejected_key.",
+        **{key: SFT_ELSEWHERE[key] for key in ("data.pad_mode", "data.micro_batch_size", "checkpoint")},
+        **_RUN_KEYS,
+    }
+)
+"""The same for ``rl rm``."""
+
+_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
+    PPO.name: ELSEWHERE,
+    SFT.name: SFT_ELSEWHERE,
+    RM.name: RM_ELSEWHERE,
+}
 
 
 class UnknownKeys:

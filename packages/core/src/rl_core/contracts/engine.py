@@ -12,6 +12,8 @@ Three promises every engine keeps, whatever it is made of:
 2.  *Ranks may get unequal work*, zero rows included, and still meet in every collective.
 3.  *Only collecting ranks answer* (``dispatch_info().is_collect``): one for each data-parallel rank; the others
     return None.
+
+Rows that a loss compares with each other stay in one micro-batch: see ``ROWS_TOGETHER_KEY``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rl_core.contracts.weights import WeightBucket, WeightManifest, WeightStream
 
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
     from rl_core.metrics import Metric
     from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
+
+
+ROWS_TOGETHER_KEY: Final = "rows_together"
+"""Key of ``DataProto.meta_info``: so many consecutive rows, from the first on, are one unit, which ``forward_backward`` cuts
+into micro-batches only as a whole. A size in sequences then means as many whole units as it holds, one at least; a unit over
+a token budget has a micro-batch to itself. A batch without the key has units of one row."""
 
 
 class EngineRole(StrEnum):
@@ -63,7 +71,7 @@ class EngineConfig:
         grad_clip: largest gradient norm over all ranks; None does not clip.
         optim: the role's ``optim`` section; None for a role that is never trained.
         total_training_steps: trainer steps of the run, for schedules; None when unknown.
-        temperature: divides the logits before log-probs and entropy are taken.
+        temperature: divides the logits before log-probs, entropy and sums of squared probabilities are taken.
         seed: of everything random in the engine.
         plugin: the plugin's own section (its config dataclass), mounted under its ``config_key``.
     """
@@ -91,12 +99,15 @@ class TokenOutputs:
         response_mask: bool, True where the policy emitted the token.
         log_probs: log-probability of each response token under the policy, temperature applied.
         entropy: entropy of the distribution each response token was drawn from, in nats.
+        sum_pi_squared: sum over the vocabulary of that distribution's squared probabilities, in [1 / V, 1]; no gradient
+            flows through it.
         values: critic estimate before each response token is emitted.
     """
 
     response_mask: Tensor
     log_probs: Tensor | None = None
     entropy: Tensor | None = None
+    sum_pi_squared: Tensor | None = None
     values: Tensor | None = None
 
 
@@ -108,7 +119,7 @@ class LossFunction(Protocol):
     """
 
     outputs: frozenset[str]
-    """Which of ``log_probs``, ``entropy``, ``values`` it needs."""
+    """Which of ``log_probs``, ``entropy``, ``sum_pi_squared``, ``values`` it needs."""
 
     def __call__(self, outputs: TokenOutputs, micro_batch: DataProto) -> tuple[Tensor, Mapping[str, Metric]]:
         """The scalar share with its graph, and metrics of the micro-batch (shares too)."""
@@ -164,7 +175,8 @@ class TrainingEngine(ABC):
 
         Args:
             batch: this rank's rows, possibly none.
-            outputs: any of ``log_probs``, ``entropy``, ``values``.
+            outputs: any of ``log_probs``, ``entropy``, ``sum_pi_squared`` (policy and reference) or ``values`` (the other
+                roles); see ``TokenOutputs``.
 
         For the reward role, ``values`` on a token is the score of the sequence up to and including that token.
 

@@ -1,8 +1,8 @@
 """The sampler contract: the first line of the loop.
 
 A sampler turns prompts into finished responses. It decides when prompts are submitted, how long it waits, and what
-happens to a group of which some responses never come. Other schedules (asynchronous, refilling, dynamic sampling) are
-other samplers, never other trainers.
+happens to a group of which some responses never come. Other schedules are other samplers, never other trainers; what
+holds in every schedule (dynamic sampling, a greedy response to each prompt) is a ``BatchSource`` around a sampler.
 
 What a sampler can ask of the workers (``RolloutWorkers``) is either one call that ends with the slowest response, or::
 
@@ -19,6 +19,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rl_dataproto import DataProto
 
 
@@ -48,7 +50,7 @@ class PromptGroup:
 
     Attributes:
         uid: names the group.
-        size: responses asked for.
+        size: sampled responses asked for; a greedy one beside them does not count.
         status: ``finished`` when at least one response came, ``failed`` when none did.
         num_failed: responses that never came; the group trains with the others.
         errors: why, one text for each failed response.
@@ -84,7 +86,7 @@ class RolloutWorkers(Protocol):
         """Version that ``submit_rollouts`` would generate with."""
 
 
-class Sampler(ABC):
+class BatchSource(ABC):
     """Yields one batch of finished responses for each step of the loop. ``Stateful``.
 
     When ``next`` returns, the devices are the trainer's: whatever was in flight has been taken back.
@@ -93,27 +95,20 @@ class Sampler(ABC):
     groups: list[PromptGroup]
     """Every prompt that the last ``next`` had in hand, those of its batch and those that are still to come."""
 
-    @classmethod
-    @abstractmethod
-    def from_workers(cls, config: Any, loader: Any, workers: RolloutWorkers) -> Self:
-        """The sampler of a run.
-
-        Args:
-            config: the run's configuration.
-            loader: draws prompts (``rl_core.data.loader.PromptLoader``).
-            workers: the actor-rollout worker group.
-        """
+    on_responses: Callable[[DataProto], None] | None = None
+    """Called, if it is set, with the prompt columns and ``responses`` of rows that are whole while others still generate; so
+    that their scoring can start. A schedule that learns of all responses at once does not call it."""
 
     @abstractmethod
     def next(self) -> DataProto:
-        """The next batch: responses of ``data.train_batch_size`` prompts, rows of one prompt side by side.
+        """The next batch: responses of as many prompts as the loader gives at a time, rows of one prompt side by side.
 
-        Groups may be uneven: a response that failed is missing. ``meta_info["metrics"]`` counts what failed. A schedule
-        that trains on tokens of older weights adds the jagged bool column ``on_policy_mask``: True where the weights that
-        are trained now drew the token.
+        That is ``data.train_batch_size``, and with dynamic sampling ``data.gen_batch_size``. Groups may be uneven: a response
+        that failed is missing. ``meta_info["metrics"]`` counts what failed. A schedule that trains on tokens of older weights
+        adds the jagged bool column ``on_policy_mask``: True where the weights that are trained now drew the token.
 
         Raises:
-            StopIteration: the data is used up for the configured epochs.
+            StopIteration: the data is used up for the configured epochs; its value may say with what in hand.
             MissingRolloutError: more responses failed than ``trainer.max_failed_rollout_fraction`` allows.
         """
 
@@ -127,4 +122,23 @@ class Sampler(ABC):
 
         Raises:
             CheckpointError: ``state`` holds prompts in flight of a schedule that keeps some, and this one does not.
+        """
+
+
+class Sampler(BatchSource):
+    """A schedule of generation, found by name (``trainer.v1.trainer_mode``).
+
+    Where ``rollout.greedy_baseline`` is on, its prompts have one greedy row more (``make_prompts``), and its batches the
+    response to it.
+    """
+
+    @classmethod
+    @abstractmethod
+    def from_workers(cls, config: Any, loader: Any, workers: RolloutWorkers) -> Self:
+        """The sampler of a run.
+
+        Args:
+            config: the run's configuration.
+            loader: draws prompts (``rl_core.data.loader.PromptLoader``).
+            workers: the actor-rollout worker group.
         """

@@ -55,7 +55,7 @@ class ConversationEncoder:
         texts = list(template.values()) if isinstance(template, Mapping) else [template]
         self._has_template = template is not None
         self._marks_itself = all(isinstance(text, str) and _GENERATION.search(text) for text in texts)
-        self._added = _added_texts(tokenizer)
+        self._added = added_texts(tokenizer)
         self._frame: _Frame | None = None
         self.num_unclosed = 0
 
@@ -207,7 +207,7 @@ def _of_assistant(messages: Sequence[Message]) -> list[int]:
     return [number for number, message in enumerate(messages) if message["role"] == "assistant"]
 
 
-def _added_texts(tokenizer: Any) -> tuple[str, ...]:
+def added_texts(tokenizer: Any) -> tuple[str, ...]:
     """Texts that are one token each, whether flagged special or not; longest first."""
     added = {token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
     special = {tokenizer.decode([number], skip_special_tokens=False) for number in tokenizer.all_special_ids}

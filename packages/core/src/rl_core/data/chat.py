@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rl_core.data.assistant_mask import ConversationEncoder
-from rl_core.data.files import Row, read_rows
-from rl_core.data.span_tokens import Encoded
+from rl_core.data.chat_row import ChatRowEncoder
+from rl_core.data.files import Place, Row, read_files
 from rl_core.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,16 +44,19 @@ class ChatDataset:
                 ``error``, or no row is left.
         """
         self._config = config
-        self._tokenizer = tokenizer
-        self._encoder = ConversationEncoder(tokenizer, config.apply_chat_template_kwargs)
-        rows = read_rows(files)
+        self._encoder = ChatRowEncoder(config, tokenizer)
+        rows = [(Place(file.name, n), row) for file in read_files(files) for n, row in enumerate(file.rows)]
         if max_samples >= 0:
             rows = rows[:max_samples]
         self.num_truncated = 0
         self.num_without_target = 0
         self.items: list[dict[str, Any]] = []
-        for index, row in _told(rows):
-            ids, mask = self._limited(index, self._encoded(index, row))
+        for index, (place, row) in _told(rows):
+            try:
+                ids, mask, num_tokens = self._encoder.encode(place.number, row)
+            except DataError as error:
+                raise place.refused(error) from error
+            self.num_truncated += num_tokens > len(ids)
             if any(mask):
                 arrays = {"input_ids": np.array(ids, np.int32), "response_mask": np.array(mask, np.bool_)}
                 self.items.append(arrays | {"index": index})
@@ -92,48 +93,8 @@ class ChatDataset:
             lines.append(f"{self.num_without_target} of {total} {what} rows have no token to learn and are left out.")
         return lines + [f"{what} rows: {note}" for note in self._encoder.notes()]
 
-    def _encoded(self, index: int, row: Row) -> Encoded:
-        config = self._config
-        if row.get(config.messages_key) is not None:
-            messages = _messages(index, row[config.messages_key], config.messages_key)
-            tools = _parsed(index, row.get(config.tools_key), config.tools_key)
-            return self._encoder.encode(index, messages, tools or None)
-        prompt, response = row.get(config.prompt_key), row.get(config.response_key)
-        if isinstance(prompt, str) and isinstance(response, str):
-            return self._text(prompt, response)
-        msg = (
-            f"row {index} has neither a conversation in column {config.messages_key!r} (data.messages_key) nor texts in "
-            f"{config.prompt_key!r} and {config.response_key!r} (data.prompt_key, data.response_key); it has "
-            f"{', '.join(sorted(row))}"
-        )
-        raise DataError(msg)
 
-    def _text(self, prompt: str, response: str) -> Encoded:
-        """A prompt as ``rl train`` encodes it, then the response and the token that ends a text."""
-        before = list(self._tokenizer.encode(prompt))
-        after = list(self._tokenizer.encode(response, add_special_tokens=False))
-        if self._tokenizer.eos_token_id is not None:
-            after.append(self._tokenizer.eos_token_id)
-        return before + after, [False] * len(before) + [True] * len(after)
-
-    def _limited(self, index: int, encoded: Encoded) -> Encoded:
-        ids, mask = encoded
-        limit = self._config.max_length
-        if len(ids) > limit:
-            if self._config.truncation == "error":
-                msg = (
-                    f"row {index}: the conversation has {len(ids)} tokens, data.max_length is {limit}. Raise it, or cut "
-                    "such rows with data.truncation=left|right."
-                )
-                raise DataError(msg)
-            kept = slice(-limit, None) if self._config.truncation == "left" else slice(limit)
-            ids, mask = ids[kept], mask[kept]
-            self.num_truncated += 1
-        # The first token has nothing before it that could predict it.
-        return ids, [False, *mask[1:]]
-
-
-def _told(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+def _told(rows: Sequence[tuple[Place, Row]]) -> Iterator[tuple[int, tuple[Place, Row]]]:
     """The rows with their numbers; says now and then how many are done."""
     told = started = time.monotonic()
     for index, row in enumerate(rows):
@@ -142,29 +103,3 @@ def _told(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
             told = now
             print(f"tokenised {index} of {len(rows)} rows in {now - started:.0f} s", flush=True)  # noqa: T201 - progress
         yield index, row
-
-
-def _messages(index: int, value: Any, key: str) -> list[dict[str, Any]]:
-    """Messages as templates expect them: plain dicts in which a field that is null is absent."""
-    parsed = _parsed(index, value, key)
-    if not parsed or not all(isinstance(message, Mapping) and "role" in message for message in parsed):
-        msg = f"row {index}: {key} must be a list of messages with role and content; found {value!r}"
-        raise DataError(msg)
-    # An assistant message that only calls tools has no content; templates print a missing one as text.
-    return [{"content": ""} | {name: item for name, item in m.items() if item is not None} for m in parsed]
-
-
-def _parsed(index: int, value: Any, key: str) -> list[Any]:
-    """A list, given as one or as its JSON text; the empty list for nothing."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            msg = f"row {index}: {key} is a text that is not valid JSON: {error}"
-            raise DataError(msg) from error
-    if hasattr(value, "tolist"):  # numpy, as other readers of parquet give nested lists
-        value = value.tolist()
-    if value is not None and not isinstance(value, list | tuple):
-        msg = f"row {index}: {key} must be a list; found {value!r}"
-        raise DataError(msg)
-    return list(value or ())

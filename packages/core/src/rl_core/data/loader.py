@@ -12,23 +12,38 @@ from rl_core.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from rl_core.data.chat import ChatDataset
+    from rl_core.data.mixing import Mixture
+    from rl_core.data.preferences import PreferenceDataset
     from rl_core.data.prompts import PromptDataset
 
 
 class PromptLoader:
-    """Batches over several epochs; ``Stateful``. An incomplete last batch of an epoch is dropped."""
+    """Batches over several epochs; ``Stateful``. An incomplete last batch of an epoch is dropped.
+
+    With a mixture an epoch is as many draws as it has without, whatever sources they come from.
+    """
 
     def __init__(
         self,
-        dataset: PromptDataset | ChatDataset | list[dict[str, Any]],
+        dataset: PromptDataset | ChatDataset | PreferenceDataset | list[dict[str, Any]],
         *,
         batch_size: int,
         epochs: int,
         shuffle: bool,
         seed: int,
         identity: Sequence[str] = ("prompt_ids",),
+        mixture: Mixture | None = None,
     ) -> None:
-        """Store the arguments; ``identity`` are the fields of an item that tell data sets apart.
+        """Store the arguments.
+
+        Args:
+            dataset: the rows.
+            batch_size: rows of one draw.
+            epochs: passes over the rows.
+            shuffle: draw in random order, another one each epoch.
+            seed: of these orders.
+            identity: fields of an item that tell data sets apart.
+            mixture: draw the sources of the data set in proportions; None draws every row once an epoch.
 
         Raises:
             ConfigError: the data set has fewer rows than one batch.
@@ -45,7 +60,14 @@ class PromptLoader:
         self._shuffle = shuffle
         self._seed = seed
         self._identity = tuple(identity)
+        self._mixture = mixture
+        self._order: tuple[int, np.ndarray] | None = None
         self._num_drawn = 0
+
+    @property
+    def batch_size(self) -> int:
+        """Rows that one draw gives."""
+        return self._batch_size
 
     @property
     def batches_per_epoch(self) -> int:
@@ -88,27 +110,61 @@ class PromptLoader:
     def batch(self, number: int) -> list[dict[str, Any]]:
         """The batch that the ``number``-th draw gives, from 0, whenever it is asked for."""
         epoch, batch = divmod(number, self.batches_per_epoch)
-        order = np.arange(len(self._dataset))
-        if self._shuffle:
-            order = np.random.default_rng([self._seed, epoch]).permutation(order)
-        chosen = order[batch * self._batch_size : (batch + 1) * self._batch_size]
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, self._order_of(epoch))
+        chosen = self._order[1][batch * self._batch_size : (batch + 1) * self._batch_size]
         return [self._dataset[int(row)] for row in chosen]
 
     def state_dict(self) -> dict[str, Any]:
         """How many batches were drawn, and from what."""
-        return {"num_drawn": self._num_drawn, "num_rows": len(self._dataset), "batch_size": self._batch_size}
+        return {"num_drawn": self._num_drawn} | self._settings() | ({"mixture": self._mixed()} if self._mixture else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after the batches that were drawn.
 
         Raises:
-            CheckpointError: the data set or the batch size is another one.
+            CheckpointError: the data set, the batch size or the order is another one.
         """
-        for key, now in (("num_rows", len(self._dataset)), ("batch_size", self._batch_size)):
-            if state[key] != now:
+        for key, now in self._settings().items():
+            if state.get(key, now) != now:
                 msg = (
                     f"the checkpoint was written with {key}={state[key]}, this run has {now}: the order of prompts "
                     "would differ. Resume with the same data, or start anew with trainer.resume_mode=disable."
                 )
                 raise CheckpointError(msg)
+        before = state.get("mixture")
+        if before != self._mixed():
+            msg = (
+                f"the checkpoint was written with data.train_files_weights over files of {_told(before)}, this run has "
+                f"{_told(self._mixed())}: the order of prompts would differ. Resume with the same weights, or start anew "
+                "with trainer.resume_mode=disable."
+            )
+            raise CheckpointError(msg)
         self._num_drawn = state["num_drawn"]
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        """[>= batches_per_epoch * batch_size] int64: the rows of an epoch in the order they are drawn in."""
+        if self._mixture is not None:
+            count = self.batches_per_epoch * self._batch_size
+            return self._mixture.rows(epoch * count, count, shuffle=self._shuffle, seed=self._seed)
+        order = np.arange(len(self._dataset))
+        return np.random.default_rng([self._seed, epoch]).permutation(order) if self._shuffle else order
+
+    def _settings(self) -> dict[str, Any]:
+        """What the order depends on beside the mixture."""
+        return {
+            "num_rows": len(self._dataset),
+            "batch_size": self._batch_size,
+            "shuffle": self._shuffle,
+            "seed": self._seed,
+        }
+
+    def _mixed(self) -> list[list[float]] | None:
+        """Size and weight of each source, as plain data."""
+        if self._mixture is None:
+            return None
+        return [list(pair) for pair in zip(self._mixture.sizes, self._mixture.weights, strict=True)]
+
+
+def _told(mixture: Sequence[Sequence[float]] | None) -> str:
+    return "none" if mixture is None else ", ".join(f"{size:g} rows (weight {weight:g})" for size, weight in mixture)

@@ -183,7 +183,7 @@ def _record_problems(records: tuple[object, ...]) -> Iterator[str]:
             continue
         if record.kind not in KINDS:
             yield f"{record.name!r} is of kind {record.kind!r}, which this {CORE_DISTRIBUTION} does not know"
-        for name in (record.name, *record.aliases):
+        for name in record.claims:
             if (record.kind, name) in seen:
                 yield f"it registers {record.kind} {name!r} twice"
             seen.add((record.kind, name))

@@ -69,12 +69,16 @@ def missing(lookup: Lookup, kind: str, name: str) -> PluginError:
     lines = _first_line(lookup, kind, name, label)
     lines.append(_installed(kind, lookup.usable(kind)))
     others = [entry.record.kind for entry in lookup.entries() if entry.record.name == name]
-    lines.extend(f"  There is a {kind_label(other)} of that name." for other in sorted(set(others)))
+    lines.extend(f"  There is {_article(other)} {kind_label(other)} of that name." for other in sorted(set(others)))
     unreadable = [found for found in lookup.distributions if not found.status.is_ok and not found.records]
     lines.extend(f"  Not readable, and may have it: {found} ({found.status})." for found in unreadable)
     error = PluginNotFoundError("\n".join(lines))
     error.__cause__ = next((found.cause for found in unreadable if found.cause is not None), None)
     return error
+
+
+def _article(kind: str) -> str:
+    return "an" if kind_label(kind)[0] in "aeio" else "a"
 
 
 def _provides(distribution: Distribution, kind: str, name: str) -> bool:
@@ -101,7 +105,7 @@ def _unreadable(label: str, distribution: Distribution) -> PluginError:
 def _first_line(lookup: Lookup, kind: str, name: str, label: str) -> list[str]:
     hinted = known_distribution(kind, name)
     if hinted is None:
-        available = [claim for entry in lookup.usable(kind) for claim in (entry.record.name, *entry.record.aliases)]
+        available = [claim for entry in lookup.usable(kind) for claim in entry.record.claims]
         close = difflib.get_close_matches(name, [*available, *known_names(kind)], n=3)
         if not close:
             return [f"{label} is not known."]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rl_core.errors import PluginApiError, PluginConflictError, PluginLoadError
 from rl_core.plugins import explanations
 from rl_core.plugins.distributions import Distribution, Status, api_status
-from rl_core.plugins.records import Record, kind_label
+from rl_core.plugins.records import ANY, Record, kind_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,14 +29,15 @@ class Entry:
 
 
 class Lookup:
-    """Distributions by name, entries by (kind, name or alias)."""
+    """Distributions by name, entries by (kind, name or alias), rewards also by the beginning of a name."""
 
     def __init__(self, distributions: Iterable[Distribution]) -> None:
         self.distributions = tuple(sorted(distributions, key=lambda found: found.name))
         self._index: dict[tuple[str, str], list[Entry]] = defaultdict(list)
         for entry in self.entries():
-            for name in dict.fromkeys((entry.record.name, *entry.record.aliases)):
+            for name in dict.fromkeys(entry.record.claims):
                 self._index[entry.record.kind, name].append(entry)
+        self._prefixes = sorted({name for _, name in self._index if name.endswith(ANY)}, key=len, reverse=True)
 
     def entries(self, kind: str | None = None) -> Iterator[Entry]:
         """Every registered record, of one kind or all, in order of distribution and registration."""
@@ -46,13 +47,19 @@ class Lookup:
                     yield Entry(record, distribution)
 
     def named(self, kind: str, name: str) -> tuple[Entry, ...]:
-        """Every entry that claims this name or alias."""
+        """Every entry that claims this name or alias; where none does, those with the longest prefix of it."""
+        if (kind, name) not in self._index:
+            prefixes = (claim for claim in self._prefixes if name.startswith(claim.removesuffix(ANY)))
+            name = next((claim for claim in prefixes if (kind, claim) in self._index), name)
         return tuple(self._index.get((kind, name), ()))
 
     def rivals(self, entry: Entry) -> tuple[Entry, ...]:
         """Entries of other distributions that claim one of this entry's names."""
-        names = (entry.record.name, *entry.record.aliases)
-        claims = {id(claim.record): claim for name in names for claim in self.named(entry.record.kind, name)}
+        claims = {
+            id(claim.record): claim
+            for name in entry.record.claims
+            for claim in self._index.get((entry.record.kind, name), ())
+        }
         return tuple(claim for claim in claims.values() if claim.distribution is not entry.distribution)
 
     def status(self, entry: Entry) -> Status:

@@ -15,7 +15,8 @@ from typing import ClassVar, Final, NoReturn
 from rl_core.errors import PluginError
 
 MOUNT_POINTS: Final = ("actor", "ref", "critic", "reward_model", "rollout", "algorithm", "data", "trainer")
-ADVANTAGE_NEEDS: Final = frozenset({"values", "group", "greedy_baseline", "sum_pi_squared"})
+ADVANTAGE_NEEDS: Final = frozenset({"values", "group", "greedy_baseline", "sum_pi_squared", "process_rewards"})
+REWARD_MODEL_GIVES: Final = ("outcome", "process")
 ANY: Final = "*"
 GENERIC_TRANSPORT: Final = "generic"
 
@@ -74,6 +75,11 @@ class Record:
         self._check_mounting()
         if self.requires:
             self._check_requires()
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Everything that it may be asked for by; ends in ``*`` where only the beginning must agree."""
+        return (self.name, *self.aliases)
 
     def _check_mounting(self) -> None:
         if self.mount and self.config is None:
@@ -161,14 +167,30 @@ class ReshardingRecord(Record):
         self._check_syntax("transport", self.transport, _NAME, "a name such as 'generic'")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RewardRecord(Record):
     """A reward function. Target: ``compute_score(data_source, solution_str, ground_truth, extra_info=None)``.
 
     It may be async; it returns a float, or a dict with ``score``.
     """
 
-    __slots__ = ()
     kind: ClassVar[str] = "reward"
+
+    prefixes: tuple[str, ...] = ()
+    """Beginnings of data sources that it scores. A name or alias goes before a prefix, a longer prefix before a shorter."""
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        self._check_members("prefixes", tuple)
+        for prefix in self.prefixes:
+            self._check_syntax(
+                "prefixes", prefix, _NAME, "letters, digits and _ . / + -, starting with a letter or digit"
+            )
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Name, aliases, and prefixes followed by ``*``."""
+        return (self.name, *self.aliases, *(f"{prefix}{ANY}" for prefix in self.prefixes))
 
 
 class RewardManagerRecord(Record):
@@ -176,6 +198,29 @@ class RewardManagerRecord(Record):
 
     __slots__ = ()
     kind: ClassVar[str] = "reward_manager"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardModelRecord(Record):
+    """A learned scorer. Target: the worker class of the role, built as ``f(context, config, total_training_steps=...)``.
+
+    It has ``compute_rm_score(batch)``, which gives jagged ``rm_scores``; one that is trained also has
+    ``update_reward_model(batch)``, ``save_checkpoint`` and ``load_checkpoint``.
+    """
+
+    kind: ClassVar[str] = "reward_model"
+
+    trained: bool = False
+    """Whether it learns during the run, from the rows it has scored and their rewards."""
+    gives: str = "outcome"
+    """``outcome``: the score on a row's last token stands in for the reward function's; ``process``: a score for each
+    token, which the advantage estimator reads beside the reward function's outcome."""
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        self._check_type("trained", bool)
+        if self.gives not in REWARD_MODEL_GIVES:
+            self._fail("gives", f"is {self.gives!r}; a reward model gives one of {list(REWARD_MODEL_GIVES)}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,11 +239,23 @@ class AdvantageRecord(Record):
             self._fail("needs", f"names {unknown}; an estimator may need {sorted(ADVANTAGE_NEEDS)}")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyLossRecord(Record):
     """A policy loss. Target: ``f(inputs: PolicyLossInputs, config) -> PolicyLossOutputs`` with one loss a token."""
 
-    __slots__ = ()
     kind: ClassVar[str] = "policy_loss"
+
+    prepare: str | None = None
+    """``"module:f"``, ``f(inputs: PrepareInputs, config) -> [B, T]``, run once a step on the controller over all its
+    rows; each row's part reaches the loss as ``inputs.prepared``. For what a shard cannot know: means, ranks, draws."""
+    aggregation: str | None = None
+    """The ``loss_agg_mode`` that makes the token losses the method's loss; ``rl check`` warns about another one."""
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        self._check_target("prepare", optional=True)
+        if self.aggregation is not None:
+            self._check_syntax("aggregation", self.aggregation, _NAME, "the name of a loss aggregation")
 
 
 class LossAggregationRecord(Record):
@@ -296,6 +353,7 @@ RECORD_CLASSES: Final[dict[str, type[Record]]] = {
         ReshardingRecord,
         RewardRecord,
         RewardManagerRecord,
+        RewardModelRecord,
         AdvantageRecord,
         PolicyLossRecord,
         LossAggregationRecord,

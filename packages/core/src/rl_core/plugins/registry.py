@@ -23,7 +23,7 @@ from rl_core.plugins.distributions import (
     new_plugin_manager,
 )
 from rl_core.plugins.lookup import Entry, Lookup
-from rl_core.plugins.records import KINDS, BackendRecord, Record
+from rl_core.plugins.records import KINDS, BackendRecord, PolicyLossRecord, Record
 from rl_core.plugins.selection import Selection
 from rl_core.plugins.targets import resolve_target
 
@@ -179,6 +179,16 @@ class Registry:
 
         return check_requirements(record.requires)
 
+    def require(self, kind: str, name: str) -> Record:
+        """The record of a part that can be loaded here, as far as that is known without importing it.
+
+        Raises:
+            PluginError: what ``load`` raises before it imports anything.
+        """
+        entry = self.entry(kind, name)
+        self._check_requirements(entry)
+        return entry.record
+
     def load(self, kind: str, name: str) -> Any:
         """Import the part itself, after comparing its requirements with what is installed.
 
@@ -207,6 +217,15 @@ class Registry:
         self._check_requirements(entry)
         tokenizer: Callable[..., Any] = resolve_target(entry.record.tokenizer, f"the tokenizer of {entry.label}")
         return tokenizer
+
+    def load_prepare(self, policy_loss: str) -> Callable[..., Any] | None:
+        """What a policy loss computes over all rows of a step, or None if it works on each shard alone."""
+        entry = self.entry("policy_loss", policy_loss)
+        if not isinstance(entry.record, PolicyLossRecord) or entry.record.prepare is None:
+            return None
+        self._check_requirements(entry)
+        prepare: Callable[..., Any] = resolve_target(entry.record.prepare, f"the preparation of {entry.label}")
+        return prepare
 
     def pairing(self, backend: str, rollout: str, transports: Sequence[str] | None = None) -> Pairing:
         """Choose the resharding that joins a backend and a rollout; see ``rl_core.plugins.pairing`` for the rule.

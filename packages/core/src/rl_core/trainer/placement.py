@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from rl_core.config.roles import pools
+from rl_core.plugins import get_registry
 from rl_core.single_controller.base import ResourcePoolManager
 from rl_core.single_controller.base.fused import ClassWithInitArgs
 from rl_core.workers.actor_rollout_ref import ActorRolloutRefWorker
 from rl_core.workers.critic import CriticWorker
 from rl_core.workers.reference import ReferenceWorker
-from rl_core.workers.reward_model import RewardModelWorker
 from rl_core.workers.roles import Role
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig, RunTree
     from rl_core.runtime.choose import Runtime
+    from rl_core.single_controller.base import Worker
 
 _ROLE_OF: Final = {
     "actor": Role.ActorRolloutRef,
@@ -59,8 +60,10 @@ def start_workers(
         ),
         Role.RefPolicy: ClassWithInitArgs(ReferenceWorker, config),
         Role.Critic: ClassWithInitArgs(CriticWorker, config, total_training_steps=total_training_steps),
-        Role.RewardModel: ClassWithInitArgs(RewardModelWorker, config),
     }
+    if Role.RewardModel in roles:
+        scorer = cast("type[Worker]", get_registry().load("reward_model", config.reward_model.type))
+        classes[Role.RewardModel] = ClassWithInitArgs(scorer, config, total_training_steps=total_training_steps)
     if plays_reference:
         del classes[Role.RefPolicy]
     groups: dict[Any, Any] = dict(

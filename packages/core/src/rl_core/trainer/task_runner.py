@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rl_core.errors import MissingRewardError, MissingRolloutError
+from rl_core.data.tokenizer import model_tokenizer
+from rl_core.errors import FilteredGroupsError, MissingRewardError, MissingRolloutError
 from rl_core.plugins import get_registry
 from rl_core.runtime.choose import choose_runtime
 from rl_core.trainer.ppo.resume import save_interrupted
 from rl_core.trainer.ppo.trainer import PPOTrainer
 from rl_core.trainer.run_folder import write_run_folder
-from rl_core.trainer.tokenizer import model_tokenizer
 
 if TYPE_CHECKING:
     from rl_core.config import Config, PPOTrainerConfig
@@ -34,7 +34,7 @@ class TaskRunner:
                 # A run that is refused, or has nothing to do, must not describe itself as what trained the checkpoints.
                 write_run_folder(composed, registry)
             trainer.fit()
-        except (MissingRolloutError, MissingRewardError):
+        except (MissingRolloutError, MissingRewardError, FilteredGroupsError):
             save_interrupted(trainer)
             raise
         finally:

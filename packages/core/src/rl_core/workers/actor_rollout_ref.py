@@ -177,9 +177,16 @@ class ActorRolloutRefWorker(Worker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("actor"))
     def compute_log_prob(self, batch: DataProto) -> DataProto | None:
-        """Log-probs of the responses under the policy as it is now: ``old_log_probs`` (jagged), and ``entropy``."""
+        """Log-probs of the responses under the policy as it is now: ``old_log_probs`` (jagged).
+
+        With them ``entropy`` and ``sum_pi_squared``, where the configuration wants them.
+        """
         actor = self.config.actor_rollout_ref.actor
-        outputs = {"log_probs", "entropy"} if actor.calculate_entropy or actor.entropy_coeff else {"log_probs"}
+        outputs = {"log_probs"}
+        if actor.calculate_entropy or actor.entropy_coeff:
+            outputs.add("entropy")
+        if actor.calculate_sum_pi_squared:
+            outputs.add("sum_pi_squared")
         with self.phases.during(Phase.LOG_PROB):
             result = self.actor.forward(batch, outputs)
         return None if result is None else result.rename("log_probs", "old_log_probs")
@@ -199,10 +206,14 @@ class ActorRolloutRefWorker(Worker):
     def update_actor(self, batch: DataProto) -> dict[str, Metric] | None:
         """Take the optimizer steps of the batch's mini-batch plan; metrics under ``actor/``."""
         plan: MiniBatchPlan = batch.meta_info[PLAN_KEY]
-        config = self.config.actor_rollout_ref.actor
+        config, correction = self.config.actor_rollout_ref.actor, self.config.algorithm.rollout_correction
         with self.phases.during(Phase.UPDATE_ACTOR):
             report = run_updates(
-                self.actor, batch, plan, lambda totals: PolicyLoss(config, totals, self.registry), prefix="actor"
+                self.actor,
+                batch,
+                plan,
+                lambda totals: PolicyLoss(config, totals, self.registry, correction),
+                prefix="actor",
             )
         self.policy_version += report.num_applied
         return report.metrics if self.actor.dispatch_info().is_collect else None

@@ -10,7 +10,7 @@ from rl_core.contracts.rollout import RolloutEngine
 from rl_core.workers.phases import Part, State
 
 if TYPE_CHECKING:
-    from rl_core.config import PPOTrainerConfig, SFTTrainerConfig
+    from rl_core.config import OfflineConfig, PPOTrainerConfig, RMTrainerConfig, SFTTrainerConfig
     from rl_core.plugins import Registry
     from rl_core.single_controller.base import WorkerContext
 
@@ -78,26 +78,75 @@ def build_critic(
     return _engine(strategy, EngineRole.VALUE, critic.model, engine_config, context, registry)
 
 
-def build_reward_model(config: PPOTrainerConfig, context: WorkerContext, registry: Registry) -> TrainingEngine:
-    """The reward model's engine."""
+def build_reward_model(
+    config: PPOTrainerConfig,
+    context: WorkerContext,
+    registry: Registry,
+    *,
+    role: EngineRole = EngineRole.REWARD,
+    model: Any = None,
+    is_trained: bool = False,
+    total_training_steps: int | None = None,
+) -> TrainingEngine:
+    """An engine of the reward model's role, with the keys of ``reward_model``.
+
+    Args:
+        config: the whole run's configuration.
+        context: of the worker.
+        registry: finds the backend.
+        role: a model with a score head, or a language model: in training (policy) or frozen (reference).
+        model: the ``model`` section of another model than ``reward_model.model``.
+        is_trained: give it an optimizer.
+        total_training_steps: trainer steps of the run, for the learning-rate schedule.
+    """
     section = config.reward_model
     strategy = section.strategy or config.actor_rollout_ref.actor.strategy
     dynamic = bool(section.use_dynamic_bsz)
+    micro_batch_size = None if dynamic else section.micro_batch_size_per_gpu
+    max_tokens = section.forward_max_token_len_per_gpu if dynamic else None
     engine_config = EngineConfig(
-        forward_micro_batch_size=None if dynamic else section.micro_batch_size_per_gpu,
-        forward_max_tokens=section.forward_max_token_len_per_gpu if dynamic else None,
+        micro_batch_size=micro_batch_size if is_trained else None,
+        max_tokens=max_tokens if is_trained else None,
+        forward_micro_batch_size=micro_batch_size,
+        forward_max_tokens=max_tokens,
+        grad_clip=section.grad_clip if is_trained else None,
+        optim=section.optim if is_trained else None,
+        total_training_steps=total_training_steps if is_trained else None,
         seed=config.trainer.seed,
         plugin=plugin_section(section, strategy, registry),
     )
-    return _engine(strategy, EngineRole.REWARD, section.model, engine_config, context, registry)
+    return _engine(strategy, role, section.model if model is None else model, engine_config, context, registry)
 
 
 def build_sft(
     config: SFTTrainerConfig, total_training_steps: int | None, context: WorkerContext, registry: Registry
 ) -> TrainingEngine:
-    """The engine of supervised fine-tuning; passes without gradients are cut as those with."""
+    """The engine of supervised fine-tuning."""
+    return _offline(config, EngineRole.POLICY, 1, total_training_steps, context, registry)
+
+
+def build_rm(
+    config: RMTrainerConfig, total_training_steps: int | None, context: WorkerContext, registry: Registry
+) -> TrainingEngine:
+    """The engine of a reward model that learns from pairs."""
+    return _offline(config, EngineRole.REWARD, 2, total_training_steps, context, registry)
+
+
+def _offline(
+    config: OfflineConfig,
+    role: EngineRole,
+    sequences: int,
+    total_training_steps: int | None,
+    context: WorkerContext,
+    registry: Registry,
+) -> TrainingEngine:
+    """The engine of a run on a file, of whose rows each is so many ``sequences``.
+
+    Passes without gradients are cut as those with.
+    """
     data, section = config.data, config.engine
-    micro_batch_size = None if data.use_dynamic_bsz else data.micro_batch_size_per_gpu
+    size = None if data.use_dynamic_bsz else data.micro_batch_size_per_gpu
+    micro_batch_size = None if size is None else sequences * size
     max_tokens = data.max_token_len_per_gpu if data.use_dynamic_bsz else None
     engine_config = EngineConfig(
         micro_batch_size=micro_batch_size,
@@ -110,7 +159,7 @@ def build_sft(
         seed=config.trainer.seed,
         plugin=plugin_section(section, section.strategy, registry),
     )
-    return _engine(section.strategy, EngineRole.POLICY, config.model, engine_config, context, registry)
+    return _engine(section.strategy, role, config.model, engine_config, context, registry)
 
 
 def build_rollout(config: PPOTrainerConfig, context: WorkerContext, registry: Registry) -> RolloutEngine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
 class EngineWorker(Worker):
     """One process of a group that trains, or only asks, one model."""
 
-    def __init__(self, context: WorkerContext, engine: TrainingEngine, name: str, part: Part | None) -> None:
+    def __init__(
+        self,
+        context: WorkerContext,
+        engine: TrainingEngine,
+        name: str,
+        part: Part | None,
+        *,
+        beside: Mapping[Part, TrainingEngine] | None = None,
+    ) -> None:
         """Store the arguments; nothing is allocated before ``init_model``.
 
         Args:
@@ -28,12 +38,17 @@ class EngineWorker(Worker):
             name: of the group, in the names of its memory metrics.
             part: its column of the phase table; None for an engine that has the devices to itself, so that nothing ever
                 leaves them.
+            beside: frozen engines that the role needs too, by their columns of the table; built, not initialized.
         """
         super().__init__(context)
         self.engine = engine
         self._name = name
-        parts = {} if part is None else {part: MovableEngine(engine)}
-        evictable = set() if part is None else evictable_states(part, engine.config.plugin)
+        self._beside = dict(beside or {})
+        columns = self._beside if part is None else {part: engine, **self._beside}
+        parts = {column: MovableEngine(owner) for column, owner in columns.items()}
+        evictable = {
+            state for column, owner in columns.items() for state in evictable_states(column, owner.config.plugin)
+        }
         self.phases = PhaseTable(parts, evictable, MemoryMeter(self.device))
 
     def dispatch_info(self, mesh_name: str) -> DispatchInfo:
@@ -43,8 +58,9 @@ class EngineWorker(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
         """Load the weights."""
-        self.engine.initialize()
-        self.phases.evict_all()
+        for engine in (self.engine, *self._beside.values()):
+            engine.initialize()
+            self.phases.evict_all()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def memory_metrics(self) -> dict[str, Metric]:
@@ -53,7 +69,9 @@ class EngineWorker(Worker):
 
     def close(self) -> None:
         """Give everything back."""
-        self.engine.close()
+        with ExitStack() as stack:
+            for engine in (self.engine, *self._beside.values()):
+                stack.callback(engine.close)
 
 
 class TrainedEngineWorker(EngineWorker):

@@ -14,8 +14,11 @@ from rl_dataproto import pad_jagged
 from rl_core.algorithms.aggregation import token_mean
 from rl_core.algorithms.inputs import PolicyLossInputs, PolicyLossOutputs, TokenMetric, ValueLossInputs
 from rl_core.algorithms.kl import KLEstimator, kl_penalty, straight_through
+from rl_core.algorithms.policy_losses.ratio import log_ratio
+from rl_core.algorithms.rollout_correction.bypass import bypass_loss
 from rl_core.algorithms.token_metrics import metric_share
 from rl_core.algorithms.value_loss import value_loss
+from rl_core.config.correction import parse_correction
 from rl_core.metrics import Metric
 
 if TYPE_CHECKING:
@@ -23,11 +26,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rl_core.algorithms.inputs import LossTotals
+    from rl_core.algorithms.rollout_correction.diagnostics import Shares
+    from rl_core.config.algorithm import RolloutCorrectionConfig
     from rl_core.contracts.engine import TokenOutputs
     from rl_core.plugins import Registry
 
 PolicyLossFunction = Callable[[PolicyLossInputs, Any], PolicyLossOutputs]
 AggregationFunction = Callable[..., "Tensor"]
+
+PREPARED_COLUMN = "policy_loss_prepared"
+"""Jagged column: what the policy loss's ``prepare`` made of the whole step."""
 
 
 class PolicyLoss:
@@ -36,14 +44,22 @@ class PolicyLoss:
     loss = aggregate(policy) - entropy_coeff * aggregate(entropy) + kl_loss_coef * aggregate(kl)
     """
 
-    def __init__(self, config: Any, totals: LossTotals, registry: Registry) -> None:
+    def __init__(
+        self,
+        config: Any,
+        totals: LossTotals,
+        registry: Registry,
+        correction: RolloutCorrectionConfig | None = None,
+    ) -> None:
         """Look up the configured functions.
 
         Args:
             config: the ``actor`` section.
             totals: of the whole mini-batch.
             registry: finds policy loss and aggregation by name.
+            correction: ``algorithm.rollout_correction``; with its ``bypass_mode`` the loss itself corrects.
         """
+        self._bypass = parse_correction(correction) if correction is not None and correction.bypass_mode else None
         self._config = config
         self._totals = totals
         self._policy_loss = cast("PolicyLossFunction", registry.load("policy_loss", config.policy_loss.loss_mode))
@@ -56,19 +72,19 @@ class PolicyLoss:
         """See ``LossFunction``."""
         mask = outputs.response_mask
         log_prob = _present(outputs.log_probs, "log_probs")
-        result = self._policy_loss(
-            PolicyLossInputs(
-                log_prob=log_prob,
-                old_log_prob=_column(micro_batch, "old_log_probs", mask),
-                advantages=_column(micro_batch, "advantages", mask),
-                response_mask=mask,
-                totals=self._totals,
-                rollout_is_weights=_optional_column(micro_batch, "rollout_is_weights", mask),
-                ref_log_prob=_optional_column(micro_batch, "ref_log_prob", mask),
-                entropy=outputs.entropy,
-            ),
-            self._config,
+        inputs = PolicyLossInputs(
+            log_prob=log_prob,
+            old_log_prob=_column(micro_batch, "old_log_probs", mask),
+            advantages=_column(micro_batch, "advantages", mask),
+            response_mask=mask,
+            totals=self._totals,
+            rollout_is_weights=_optional_column(micro_batch, "rollout_is_weights", mask),
+            rollout_log_prob=_optional_column(micro_batch, "rollout_log_probs", mask),
+            ref_log_prob=_optional_column(micro_batch, "ref_log_prob", mask),
+            entropy=outputs.entropy,
+            prepared=_optional_column(micro_batch, PREPARED_COLUMN, mask),
         )
+        result, corrected = self._policy_terms(inputs)
         loss = self._aggregate(result.token_loss, mask)
         metrics = {"actor/pg_loss": _share(loss)}
         if outputs.entropy is not None:
@@ -81,8 +97,16 @@ class PolicyLoss:
             loss = loss + self._config.kl_loss_coef * kl
             metrics["actor/kl_loss"] = _share(kl)
             metrics["actor/kl_coef"] = Metric(self._config.kl_loss_coef, "last")
-        metrics |= _token_metrics("actor", result.metrics, mask, self._totals)
-        return loss, metrics
+        measured = _ratio_metrics(inputs) | result.metrics
+        metrics |= _token_metrics("actor", measured, mask, self._totals)
+        return loss, metrics | corrected
+
+    def _policy_terms(self, inputs: PolicyLossInputs) -> tuple[PolicyLossOutputs, dict[str, Metric]]:
+        """The policy loss of each token and, where it corrects, what that did."""
+        if self._bypass is None:
+            return self._policy_loss(inputs, self._config), {}
+        result, shares = bypass_loss(inputs, self._bypass, lambda changed: self._policy_loss(changed, self._config))
+        return result, correction_metrics(shares)
 
     def _aggregate(self, token_loss: Tensor, mask: Tensor) -> Tensor:
         return self._aggregation(token_loss, mask, self._totals, self._config.loss_scale_factor)
@@ -135,10 +159,28 @@ class SFTLoss:
         return token_mean(-log_prob, outputs.response_mask, self._totals), {}
 
 
+def correction_metrics(shares: Shares) -> dict[str, Metric]:
+    """Shares of the diagnostics of the rollout correction, under ``rollout_corr/``."""
+    # One transfer from the device for all of them.
+    values = torch.stack([value.double() for value, _ in shares.values()]).tolist() if shares else []
+    named = zip(shares.items(), values, strict=True)
+    return {f"rollout_corr/{name}": Metric(value, reduce) for (name, (_, reduce)), value in named}
+
+
 def kl_estimator(name: str, registry: Registry) -> KLEstimator:
     """A KL estimator by name; a trailing ``+`` gives it the gradient of ``k2``."""
     estimator = cast("KLEstimator", registry.load("kl_estimator", name.removesuffix("+")))
     return straight_through(estimator) if name.endswith("+") else estimator
+
+
+def _ratio_metrics(inputs: PolicyLossInputs) -> dict[str, TokenMetric]:
+    """How far the policy has left the one that the step began with; ``actor/ess`` is made of the two moments."""
+    ratio = log_ratio(inputs).detach().exp()
+    return {
+        "ratio_mean": TokenMetric(ratio),
+        "ratio_square_mean": TokenMetric(ratio.square()),
+        "ratio_max": TokenMetric(ratio, "max"),
+    }
 
 
 def _present(tensor: Tensor | None, name: str) -> Tensor:

@@ -2,18 +2,20 @@
 
 ::
 
-                     actor                        ref      critic                     reward    rollout
-    sync_weights     parameters                                                                 weights
-    generate                                                                                    weights, cache
-    log_prob         parameters
-    ref_log_prob                                  params
-    values                                                 parameters
-    reward_model                                                                      params
-    update_critic                                          params, grads, optimizer
-    update_actor     params, grads, optimizer
-    update_sft       params, grads, optimizer
-    compute_loss     parameters
-    checkpoint       parameters, optimizer                 parameters, optimizer
+    phase                part                 states
+    sync_weights         actor, rollout       parameters; weights
+    generate             rollout              weights, cache
+    log_prob             actor                parameters
+    ref_log_prob         ref                  parameters
+    values               critic               parameters
+    reward_model         reward_model         parameters
+    reward_reference     reward_reference     parameters
+    update_reward_model  reward_model         parameters, gradients, optimizer
+    update_critic        critic               parameters, gradients, optimizer
+    update_actor         actor                parameters, gradients, optimizer
+    update_sft           actor                parameters, gradients, optimizer
+    compute_loss         actor                parameters
+    checkpoint           every trained part   parameters, optimizer
 
 The table is one for the whole system; each worker process applies the columns of the parts that live in it, and a worker
 leaves the device when its phase ends, so that the next worker on it finds the room.
@@ -40,6 +42,7 @@ class Part(StrEnum):
     REF = "ref"
     CRITIC = "critic"
     REWARD_MODEL = "reward_model"
+    REWARD_REFERENCE = "reward_reference"
     ROLLOUT = "rollout"
 
 
@@ -52,6 +55,8 @@ class Phase(StrEnum):
     REF_LOG_PROB = "ref_log_prob"
     VALUES = "values"
     REWARD_MODEL = "reward_model"
+    REWARD_REFERENCE = "reward_reference"
+    UPDATE_REWARD_MODEL = "update_reward_model"
     UPDATE_CRITIC = "update_critic"
     UPDATE_ACTOR = "update_actor"
     UPDATE_SFT = "update_sft"
@@ -74,12 +79,18 @@ NEEDS: Mapping[Phase, frozenset[State]] = {
     Phase.REF_LOG_PROB: frozenset({(Part.REF, "parameters")}),
     Phase.VALUES: frozenset({(Part.CRITIC, "parameters")}),
     Phase.REWARD_MODEL: frozenset({(Part.REWARD_MODEL, "parameters")}),
+    Phase.REWARD_REFERENCE: frozenset({(Part.REWARD_REFERENCE, "parameters")}),
+    Phase.UPDATE_REWARD_MODEL: _trained(Part.REWARD_MODEL),
     Phase.UPDATE_CRITIC: _trained(Part.CRITIC),
     Phase.UPDATE_ACTOR: _trained(Part.ACTOR),
     Phase.UPDATE_SFT: _trained(Part.ACTOR),
     Phase.COMPUTE_LOSS: frozenset({(Part.ACTOR, "parameters")}),
     Phase.CHECKPOINT: frozenset(
-        {(part, state) for part in (Part.ACTOR, Part.CRITIC) for state in ("parameters", "optimizer")}
+        {
+            (part, state)
+            for part in (Part.ACTOR, Part.CRITIC, Part.REWARD_MODEL)
+            for state in ("parameters", "optimizer")
+        }
     ),
 }
 """Phase -> the states it needs on the device."""

@@ -108,9 +108,9 @@ def test_contradictions_are_refused(registry, source, n, override, message):
 
 def test_notes_tell_what_has_no_effect_what_is_greedy_and_what_was_not_kept(registry):
     source = Source(Path("c"), run().checkpoint, run().values, ("a.token",))
-    config = configure(source, "rows.jsonl", 2, [f"{VAL}.temperature=0", "data.validation_shuffle=true"], registry)
+    config = configure(source, "rows.jsonl", 2, [f"{VAL}.temperature=0", "data.use_shm=true"], registry)
     told = "\n".join(notes(config, source))
-    assert "data.validation_shuffle has no effect" in told
+    assert "data.use_shm has no effect" in told
     assert "all 2 to a prompt are the same" in told
     assert "not set here: a.token" in told
     assert notes(configure(run(), "rows.jsonl", 2, [], registry), run()) == []

@@ -18,7 +18,8 @@ def config(rollouts=0.5, rewards=0.5):
 def answers(errors, scores):
     """Two answers to each prompt: why some are missing, and the scores of those that came."""
     uids = np.array([f"p{row // 2}" for row in range(len(errors))], dtype=object)
-    prompts = SimpleNamespace(non_tensor_batch={"uid": uids}, meta_info={DEADLINE_KEY: None})
+    names = np.array([f"{uid}-{row % 2}" for row, uid in enumerate(uids)], dtype=object)
+    prompts = SimpleNamespace(non_tensor_batch={"uid": uids, "request_id": names}, meta_info={DEADLINE_KEY: None})
     results = [RewardResult(score, error=None if score is not None else "no number") for score in scores]
     return SimpleNamespace(prompts=prompts, errors=errors, results=results)
 

@@ -105,6 +105,11 @@ def of_fine_tuning_that_ended(run: Path) -> Path:
     return run / "global_step_2"
 
 
+def of_a_reward_model(run: Path) -> Path:
+    (run / "config.yaml").write_text("model: {path: base}\nengine: {strategy: s}\nloss: {center_coef: 0.0}\n")
+    return run
+
+
 def exported_elsewhere(run: Path) -> Path:
     folder = run.parent / "tuned"
     (folder / "model").mkdir(parents=True)
@@ -126,6 +131,7 @@ def exported_elsewhere(run: Path) -> Path:
         (of_another_kind, r"no configuration of 'rl train' .*CHECKPOINT takes"),
         (of_fine_tuning, r"run is a run of 'rl sft'.*after its last step \(trainer.export_dir\); it is not there"),
         (of_fine_tuning_that_ended, r"run is a run of 'rl sft'.*exported after its last step: .*run/huggingface$"),
+        (of_a_reward_model, r"run is a run of 'rl rm': its model scores answers"),
         (exported_elsewhere, r"tuned is a run of 'rl sft'.*exported after its last step: .*tuned/model$"),
     ],
 )

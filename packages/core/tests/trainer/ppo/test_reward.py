@@ -1,25 +1,21 @@
 import re
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from rl_core.contracts.reward import RewardResult, parse_reward
-from rl_core.errors import ConfigError, MissingRewardError
+from rl_core.config.reward import SandboxConfig
+from rl_core.contracts.reward import RewardFailure, RewardResult, parse_reward
+from rl_core.errors import ConfigError, MissingRewardError, PluginApiError, PluginNotFoundError, ShapeError
+from rl_core.plugins import Registry, RewardRecord
+from rl_core.plugins.selection import Selection
 from rl_core.trainer.ppo.reward import (
-    NaiveRewardManager,
     attach_rewards,
     check_data_sources,
     load_reward_function,
     scored_rows,
 )
 from rl_dataproto import DataProto, jagged_from_rows
-
-
-class Letters:
-    def decode(self, ids, skip_special_tokens=True):
-        return "".join(chr(96 + i) for i in ids)
 
 
 def jagged(rows, dtype):
@@ -40,36 +36,6 @@ def batch(*responses, ground_truth="x", masks=None):
     )
 
 
-def config_of(timeout):
-    return SimpleNamespace(
-        reward_model=SimpleNamespace(timeout=timeout), trainer=SimpleNamespace(max_failed_reward_fraction=0.5)
-    )
-
-
-def manager(function, timeout=60.0):
-    return NaiveRewardManager(function, Letters(), config_of(timeout))
-
-
-def test_scores_come_in_row_order_with_the_rows_arguments():
-    seen = []
-
-    def reward(*, data_source, solution_str, ground_truth, extra_info):
-        seen.append((data_source, solution_str, ground_truth, extra_info))
-        return len(solution_str)
-
-    results = manager(reward).collect(batch([1], [1, 2, 3]))
-
-    assert [result.score for result in results] == [1.0, 3.0]
-    assert seen == [("d", "a", "x", None), ("d", "abc", "x", None)]
-
-
-def test_coroutine_functions_and_dicts():
-    async def reward(**_):
-        return {"score": 0.5, "format": 1.0}
-
-    assert manager(reward).collect(batch([1])) == [RewardResult(0.5, {"format": 1.0})]
-
-
 @pytest.mark.parametrize(
     ("value", "error"),
     [
@@ -79,44 +45,13 @@ def test_coroutine_functions_and_dicts():
         ("many", "'many', not a number"),
         ({"acc": 1.0}, r"without 'score' \(keys: \['acc'\]\)"),
         ({"score": None}, "None"),
+        (10**400, "larger than any float"),
     ],
 )
 def test_what_is_no_reward_is_missing_never_zero(value, error):
     result = parse_reward(value)
-    assert result.score is None
+    assert (result.score, result.failure) == (None, RewardFailure.INVALID)
     assert re.search(error, result.error)
-
-
-def test_a_raising_function_is_one_missing_reward():
-    def reward(*, solution_str, **_):
-        if solution_str == "b":
-            raise KeyError("boom")
-        return 1
-
-    results = manager(reward).collect(batch([1], [2], [3]))
-    assert [result.score for result in results] == [1.0, None, 1.0]
-    assert "KeyError" in results[1].error
-
-
-def test_a_score_that_does_not_come_is_missing_and_holds_up_nobody_else():
-    released = threading.Event()
-
-    def reward(*, solution_str, **_):
-        if solution_str == "b":
-            released.wait(60)
-        return 1
-
-    results = manager(reward, timeout=0.1).collect(batch([1], [2], [3]))
-    released.set()
-    assert [result.score for result in results] == [1.0, None, 1.0]
-    assert results[1].error == "no score within 0.1 s (reward_model.timeout)"
-
-
-def test_a_function_that_always_hangs_is_not_waited_for_row_by_row():
-    released = threading.Event()
-    results = manager(lambda **_: released.wait(60), timeout=0.05).collect(batch(*[[1]] * 20))
-    released.set()
-    assert [result.error.split()[0] for result in results] == ["no"] * 11 + ["not"] * 9
 
 
 def test_a_reward_file_may_hold_dataclasses_and_its_errors_name_it(tmp_path):
@@ -140,6 +75,17 @@ def test_the_reward_models_score_is_that_of_the_last_token():
     assert [result.score for result in scored_rows(scored)] == [0.5, 0.25]
 
 
+def test_a_score_that_is_not_finite_is_missing_and_what_was_cut_is_told():
+    columns = {
+        "rm_scores": jagged([[0.0, 0.5], [float("nan")], [float("inf")]], torch.float32),
+        "rm_truncated": torch.tensor([True, False, False]),
+    }
+    results = scored_rows(DataProto.from_dict(tensors=columns))
+    assert [result.score for result in results] == [0.5, None, None]
+    assert [result.failure for result in results[1:]] == ["invalid", "invalid"]
+    assert [result.extra["rm_truncated"] for result in results] == [1, 0, 0]
+
+
 def test_attach_puts_the_score_on_the_last_token_and_drops_missing_rows():
     results = [RewardResult(2.0, {"format": 1}), RewardResult(None, error="boom"), RewardResult(-1.0, {"format": 0})]
     scored, metrics = attach_rewards(batch([1, 2], [3], [4, 5, 6]), results, max_missing_fraction=0.5)
@@ -157,14 +103,46 @@ def test_a_reward_never_lands_on_a_tool_result():
     assert [row.tolist() for row in scored.batch["token_level_scores"].unbind()] == [[0.0, 1.0, 0.0]]
 
 
+def test_each_score_stands_in_its_own_row_and_the_batch_stays_as_it_is():
+    masks = [[1, 1], [1, 0, 1, 0], [1], [0, 1, 0]]
+    given = batch([1, 2], [3, 4, 5, 6], [7], [8, 9, 9], masks=masks)
+    for missing in (None, 2):
+        results = [RewardResult(None if row == missing else row + 0.5, error="boom") for row in range(4)]
+        scored, _ = attach_rewards(given, results, max_missing_fraction=0.5)
+        rows = [[0.0, 0.5], [0.0, 0.0, 1.5, 0.0], [2.5], [0.0, 3.5, 0.0]]
+        kept = [row for number, row in enumerate(rows) if number != missing]
+        assert [row.tolist() for row in scored.batch["token_level_scores"].unbind()] == kept
+        assert scored.batch["token_level_scores"].dtype == torch.float32
+        assert set(given.batch.keys()) == {"responses", "response_mask"}
+        assert not any(name.startswith("reward_extra/") for name in given.non_tensor_batch)
+
+
+@pytest.mark.parametrize("masks", [[[0, 0], [1]], [[1, 1], [0]], [[0, 0], [0]]])
+def test_a_score_without_a_token_for_it_is_an_error_never_another_rows(masks):
+    with pytest.raises(ShapeError, match=f"row {0 if not any(masks[0]) else 1} has a score"):
+        attach_rewards(batch([1, 2], [3], masks=masks), [RewardResult(1.0), RewardResult(2.0)], 0.0)
+
+
 def test_too_many_missing_rewards_stop_the_run_and_say_why():
     results = [RewardResult(1.0), RewardResult(None, error="KeyError: 'boom'")]
     with pytest.raises(MissingRewardError, match=r"1 of 2 rewards are missing.*KeyError: 'boom'"):
         attach_rewards(batch([1], [2]), results, max_missing_fraction=0.1)
 
 
+TARGET = {"target": "json:dumps", "summary": "A reward."}
+
+
+def rewards(*records):
+    registry = Registry(Selection())
+    registry.register_distribution("acme", "1.0", records)
+    return registry
+
+
 def config(path, name="compute_score", **kwargs):
-    return SimpleNamespace(custom_reward_function=SimpleNamespace(path=str(path), name=name, reward_kwargs=kwargs))
+    custom = SimpleNamespace(path=None if path is None else str(path), name=name, reward_kwargs=kwargs)
+    return SimpleNamespace(
+        custom_reward_function=custom, reward_model=SimpleNamespace(sandbox_fusion=SandboxConfig(url="http://box"))
+    )
 
 
 def test_custom_function_from_a_file_with_its_arguments(tmp_path):
@@ -182,12 +160,41 @@ def test_missing_custom_file_or_function(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         load_reward_function(config(tmp_path / "absent.py"), registry=None)
     (tmp_path / "r.py").write_text("def score(): ...\n")
-    with pytest.raises(ConfigError, match=r"no such function; it has score"):
+    with pytest.raises(ConfigError, match=r"no such function or class; it has score"):
         load_reward_function(config(tmp_path / "r.py"), registry=None)
 
 
 def test_b54_unknown_data_source_is_found_before_a_model_is_loaded():
-    registry = SimpleNamespace(names=lambda kind: ("openai/gsm8k",))
-    check_data_sources({"openai/gsm8k": 0}, registry)
-    with pytest.raises(ConfigError, match=r"row 3 has data_source '', .*Installed: openai/gsm8k"):
-        check_data_sources({"": 3}, registry)
+    registry = rewards(RewardRecord(name="openai/gsm8k", aliases=("gsm8k",), prefixes=("aime",), **TARGET))
+    check_data_sources({"openai/gsm8k": 0, "gsm8k": 1, "aime2024": 2}, registry)
+    for source in ("", None, "my/gsm8k-copy", 7):
+        what = "no data_source" if source is None else f"data_source {source!r}, for which no reward is installed"
+        expected = rf"row 3 has {what}\..*Installed: openai/gsm8k, gsm8k, aime\*\. Name"
+        with pytest.raises(ConfigError, match=expected):
+            check_data_sources({source: 3}, registry)
+
+
+def test_a_reward_whose_library_is_absent_is_found_before_a_model_is_loaded_too():
+    registry = rewards(RewardRecord(name="needy", requires=("acme-games>=2",), **TARGET))
+    with pytest.raises(PluginApiError, match=r"(?s)reward 'needy'.*pip install 'acme-games>=2'"):
+        check_data_sources({"needy": 0}, registry)
+
+
+def test_an_installed_reward_by_its_name_with_its_arguments():
+    registry = rewards(RewardRecord(name="counts", summary="Where a text is found.", target="json:dumps"))
+    function = load_reward_function(config(None, "counts", indent=1), registry)
+    assert function(obj=[1]) == "[\n 1\n]"
+    with pytest.raises(PluginNotFoundError, match="reward 'count' is not known"):
+        load_reward_function(config(None, "count"), registry)
+    by_row = load_reward_function(config(None), registry)
+    assert by_row.for_source("counts").target == "json:dumps"
+
+
+def test_rows_that_are_not_to_be_trained_on_are_marked_and_counted():
+    results = [RewardResult(1.0, is_trained=False), RewardResult(None, error="late"), RewardResult(0.0)]
+    kept, metrics = attach_rewards(batch([1], [2], [3]), results, 0.5)
+    assert kept.batch["untrained"].tolist() == [True, False]
+    assert metrics["reward/untrained"].value == 1
+    kept, metrics = attach_rewards(batch([1]), [RewardResult(1.0)], 0.5)
+    assert "untrained" not in kept.batch.keys()  # noqa: SIM118 - a TensorDict
+    assert "reward/untrained" not in metrics

@@ -8,7 +8,7 @@ from rl_core.contracts.sampler import GroupStatus
 from rl_core.data.loader import PromptLoader
 from rl_core.errors import CheckpointError, MissingRolloutError, ShapeError
 from rl_core.metrics import Metric
-from rl_core.trainer.ppo.sampler import SyncSampler, extras_as_columns, make_prompts
+from rl_core.trainer.ppo.sampler import SyncSampler, extras_as_columns, make_prompts, prompt_groups
 from rl_core.trainer.ppo.step import METRICS_KEY
 from rl_core.workers.generation import EXTRAS_KEY
 from rl_dataproto import DataProto, jagged_from_rows, object_array
@@ -16,7 +16,7 @@ from rl_dataproto import DataProto, jagged_from_rows, object_array
 ITEMS = [{"prompt_ids": [5] * (i + 1), "raw_prompt": f"p{i}", "data_source": "d", "index": i} for i in range(4)]
 
 
-def config(n=2, limit=0.5):
+def config(n=2, limit=0.5, greedy=False):
     rollout = SimpleNamespace(
         n=n,
         temperature=0.7,
@@ -27,6 +27,7 @@ def config(n=2, limit=0.5):
         min_tokens=1,
         stop=["."],
         stop_token_ids=[9],
+        greedy_baseline=greedy,
     )
     return SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(rollout=rollout),
@@ -123,6 +124,46 @@ def test_state_goes_on_with_the_next_uids_and_rows():
     second.load_state_dict(first.state_dict())
 
     assert second.next().non_tensor_batch["uid"].tolist() == first.next().non_tensor_batch["uid"].tolist()
+
+
+def test_a_greedy_row_is_the_last_of_its_prompt_and_changes_no_other():
+    shared = {"step": 3, "seed": 1, "num_samples": 2, "sampling": SamplingParams(), "deadline_s": 1.0}
+    without = make_prompts(ITEMS[:2], **shared)
+    prompts = make_prompts(ITEMS[:2], **shared, greedy=SamplingParams(temperature=0.0))
+
+    names, first, second = prompts.non_tensor_batch["request_id"].tolist(), "0000003-000000", "0000003-000001"
+    assert names == [f"{uid}-{sample}" for uid in (first, second) for sample in (0, 1, "greedy")]
+    sampled = prompts.select_idxs([0, 1, 3, 4])
+    assert torch.equal(sampled.batch["seed"], without.batch["seed"])
+    assert sampled.non_tensor_batch["request_id"].tolist() == without.non_tensor_batch["request_id"].tolist()
+    assert len(set(prompts.batch["seed"].tolist())) == 6
+    overrides = prompts.non_tensor_batch["sampling"].tolist()
+    assert overrides == [None, None, SamplingParams(temperature=0.0)] * 2
+    assert [group.size for group in prompt_groups(prompts)] == [2, 2]
+
+
+def test_the_greedy_row_is_drawn_in_the_same_generation_without_cuts_of_the_distribution():
+    seen = []
+
+    def generate(prompts):
+        seen.append(prompts.non_tensor_batch["sampling"].tolist())
+        return answer()(prompts)
+
+    batch = sampler(generate, greedy=True).next()
+    ((*_, greedy),) = seen
+    assert (greedy.temperature, greedy.top_p, greedy.top_k, greedy.max_tokens) == (0.0, 1.0, -1, 6)
+    assert len(batch) == 6
+
+
+def test_a_lost_greedy_row_is_no_failure_of_its_group():
+    source = sampler(answer(failed={"0000000-000000-greedy", "0000000-000001-0", "0000000-000001-1"}), greedy=True)
+    batch = source.next()
+    assert [(group.size, group.num_failed, group.status) for group in source.groups] == [
+        (2, 0, GroupStatus.FINISHED),
+        (2, 2, GroupStatus.FAILED),
+    ]
+    assert batch.meta_info[METRICS_KEY]["rollout/failed"].value == 2
+    assert len(batch) == 3
 
 
 def test_sampling_parameters_come_from_the_configuration():

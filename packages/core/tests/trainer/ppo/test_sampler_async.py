@@ -71,7 +71,18 @@ class Workers:
         return pack_rows(rows, has_log_probs=True)
 
 
-def config(strategy="drop", threshold=8, warmup=1, limit=0.5, steps=None, n=1, mini=2, epochs=1):
+def config(
+    strategy="drop",
+    threshold=8,
+    warmup=1,
+    limit=0.5,
+    steps=None,
+    n=1,
+    mini=2,
+    epochs=1,
+    greedy=False,
+    drops_groups=False,
+):
     rollout = SimpleNamespace(
         n=n,
         temperature=1.0,
@@ -82,12 +93,14 @@ def config(strategy="drop", threshold=8, warmup=1, limit=0.5, steps=None, n=1, m
         min_tokens=0,
         stop=[],
         stop_token_ids=[],
+        greedy_baseline=greedy,
     )
     return SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(
             rollout=rollout, actor=SimpleNamespace(ppo_epochs=epochs, ppo_mini_batch_size=mini)
         ),
         data=SimpleNamespace(max_response_length=6, train_batch_size=2),
+        algorithm=SimpleNamespace(filter_groups=SimpleNamespace(enable=drops_groups)),
         trainer=SimpleNamespace(
             seed=3,
             rollout_deadline_s=9.0,
@@ -179,6 +192,26 @@ def test_no_more_is_drawn_than_the_run_will_train_on():
     source = sampler(workers, steps=1)
     source.next()
     assert len(workers.submitted[0]) == 2
+
+
+def test_with_dynamic_sampling_nobody_knows_how_much_is_needed():
+    workers = Workers()
+    sampler(workers, steps=1, drops_groups=True).next()
+    assert len(workers.submitted[0]) == 4
+
+
+def test_a_prompt_waits_for_its_greedy_response_which_is_no_member_of_its_group():
+    workers = Workers({uid(0, 0): 4})
+    source = sampler(workers, greedy=True, warmup=0)
+    batch = source.next()
+    assert batch.non_tensor_batch["request_id"].tolist() == [
+        f"{uid(0, row)}-{sample}" for row in (0, 1) for sample in ("0", "greedy")
+    ]
+    assert [group.size for group in source.groups] == [1, 1]
+    state = source.state_dict()
+    resumed = sampler(Workers(), greedy=True, warmup=0)
+    resumed.load_state_dict(state)
+    assert prompts_of(resumed.next()) == ["p2", "p2", "p3", "p3"]
 
 
 def test_a_response_beyond_the_threshold_is_drawn_anew_and_waited_for():

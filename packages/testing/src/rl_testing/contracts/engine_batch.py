@@ -90,6 +90,14 @@ def slow_log_probs(
     return torch.stack(log_probs) if log_probs else empty, torch.stack(entropies) if entropies else empty
 
 
+def slow_squares(logits: Scores, weights: Mapping[str, Tensor], row: Row, temperature: float) -> Tensor:
+    """Sum of squared probabilities of the distribution that each response token was drawn from, [R]."""
+    probs = torch.softmax(logits(weights, row.ids) / temperature, dim=-1)
+    first = len(row.prompt)
+    sums = [sum(p * p for p in probs[first + place - 1].tolist()) for place in range(len(row.response))]
+    return torch.tensor(sums, dtype=probs.dtype)
+
+
 def slow_values(values: Scores, weights: Mapping[str, Tensor], row: Row) -> Tensor:
     """Value before each response token, [R]."""
     return values(weights, row.ids)[len(row.prompt) - 1 : len(row.prompt) + len(row.response) - 1]

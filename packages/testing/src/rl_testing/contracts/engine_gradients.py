@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from rl_core.contracts.engine import EngineRole
+from rl_core.contracts.engine import ROWS_TOGETHER_KEY, EngineRole
 from rl_dataproto import DataProto
 from torch import Tensor
 
@@ -164,6 +164,29 @@ class GradientsContract(EngineSuite):
             expected[number, : len(row.mask)] = row.mask
         assert torch.equal(call.mask, expected)
         assert call.response_lengths == [len(row.response) for row in mine]
+
+    @pytest.mark.parametrize("cut", [{"micro_batch_size": 1}, {"micro_batch_size": 3}, {"max_tokens": 12}])
+    def test_rows_that_belong_together_meet_in_the_loss(
+        self, world_size: int, cut: dict[str, Any], rows: list[Row]
+    ) -> None:
+        """With ``ROWS_TOGETHER_KEY``, every unit of rows is whole and in order in the micro-batch of one call.
+
+        If this fails: rows are cut one by one, so that a loss over pairs would compare a row with a stranger.
+        """
+        pairs = (rows * 2)[:8] * world_size
+        batch = as_batch(pairs)
+        batch.meta_info[ROWS_TOGETHER_KEY] = 2
+        ranks = self.start(world_size, **cut)
+        reports = self.ask(ranks, calls.record_losses, batch=batch, outputs=frozenset({"log_probs"}))
+        seen: list[int] = []
+        for info, recorded, _ in reports:
+            for call in recorded:
+                firsts, seconds = call.row_ids[::2], call.row_ids[1::2]
+                assert all(first % 2 == 0 for first in firsts), call.row_ids
+                assert seconds == [first + 1 for first in firsts], call.row_ids
+                assert len(firsts) == 1 or "max_tokens" in cut, "a size of 1 or 3 rows holds one pair"
+                seen += call.row_ids if info.is_collect else []
+        assert sorted(seen) == list(range(len(pairs)))
 
     def test_metrics_add_up_over_micro_batches(self, world_size: int, rows: list[Row], batch: DataProto) -> None:
         """Metrics of the loss function are combined as each says, and do not depend on the cut.

@@ -87,7 +87,7 @@ class RecordingLoss:
 
     def __call__(self, outputs: TokenOutputs, micro_batch: DataProto) -> tuple[Tensor, Mapping[str, Metric]]:
         """See ``LossFunction``."""
-        tensors = {name: getattr(outputs, name) for name in ("log_probs", "entropy", "values")}
+        tensors = {name: getattr(outputs, name) for name in ("log_probs", "entropy", "sum_pi_squared", "values")}
         given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         mask = outputs.response_mask
         self.calls.append(

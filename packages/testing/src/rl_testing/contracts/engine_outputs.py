@@ -15,7 +15,7 @@ from rl_testing.contracts.engine_suite import EngineSuite
 
 
 class OutputsContract(EngineSuite):
-    """Log-probs, entropy and values."""
+    """Log-probs, entropy, sums of squared probabilities, and values."""
 
     @pytest.mark.parametrize("temperature", [1.0, 0.7])
     def test_log_probs_are_those_of_the_sampled_tokens(
@@ -43,6 +43,20 @@ class OutputsContract(EngineSuite):
         ranks = self.start(world_size, temperature=temperature)
         found = self.scores(ranks, batch, {"entropy"})["entropy"]
         self.assert_close(found, self.reference_columns(self.weights(ranks), rows, temperature)["entropy"], "entropy")
+
+    @pytest.mark.parametrize("temperature", [1.0, 2.0])
+    def test_sums_of_squares_are_those_of_the_distribution_drawn_from(
+        self, world_size: int, temperature: float, rows: list[Row], batch: DataProto
+    ) -> None:
+        """Sum over the whole vocabulary of the squared probabilities that each response token was drawn with.
+
+        If this fails: check the same shift and temperature as for log-probs; on a sharded vocabulary, that the
+        normaliser and the sum run over all shards.
+        """
+        ranks = self.start(world_size, temperature=temperature)
+        found = self.scores(ranks, batch, {"sum_pi_squared"})["sum_pi_squared"]
+        expected = self.reference_squares(self.weights(ranks), rows, temperature)
+        self.assert_close(found, expected, "sum_pi_squared")
 
     def test_values_are_those_before_each_token(self, world_size: int, rows: list[Row], batch: DataProto) -> None:
         """A value engine estimates the state in which each response token is chosen.
@@ -80,7 +94,7 @@ class OutputsContract(EngineSuite):
         If this fails: the engine returns padding, leaves out rows without a response, or returns what was not asked.
         """
         ranks = self.start(world_size)
-        for outputs in ({"log_probs"}, {"log_probs", "entropy"}):
+        for outputs in ({"log_probs"}, {"log_probs", "entropy"}, {"log_probs", "sum_pi_squared"}):
             found = self.scores(ranks, batch, outputs)
             assert set(found) == outputs
             for name, column in found.items():

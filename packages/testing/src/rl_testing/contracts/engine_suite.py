@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rl_testing.contracts import engine_calls as calls
-from rl_testing.contracts.engine_batch import Row, as_batch, make_rows, slow_log_probs, slow_values
+from rl_testing.contracts.engine_batch import Row, as_batch, make_rows, slow_log_probs, slow_squares, slow_values
 from rl_testing.contracts.ranks import Ranks, ThreadRanks, run_on_all
 from rl_testing.contracts.suite import ContractSuite
 
@@ -173,6 +173,11 @@ class EngineSuite(ContractSuite):
         with torch.no_grad():
             pairs = [slow_log_probs(self.reference_logits, weights, row, temperature) for row in rows]
         return {"log_probs": [pair[0] for pair in pairs], "entropy": [pair[1] for pair in pairs]}
+
+    def reference_squares(self, weights: Mapping[str, Tensor], rows: Sequence[Row], temperature: float) -> list[Tensor]:
+        """Sums of squared probabilities of every row by the slow implementation."""
+        with torch.no_grad():
+            return [slow_squares(self.reference_logits, weights, row, temperature) for row in rows]
 
     def reference_value_rows(self, weights: Mapping[str, Tensor], rows: Sequence[Row]) -> list[Tensor]:
         """Values of every row by the slow implementation."""

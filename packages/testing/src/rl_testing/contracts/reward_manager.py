@@ -4,14 +4,17 @@
 
     class TestMyManager(RewardManagerContract):
         manager_class = MyManager
+
+A manager may call functions in other processes: those of the suite can be sent there with cloudpickle, and tell what they saw
+by what they return, or in a file.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,10 +31,16 @@ Make = Callable[..., RewardManager]
 _RESPONSES = ("one", "two", "three", "four", "five")
 
 
-def _raises(**arguments: Any) -> float:
-    msg = "the judge is on holiday"
-    raise LookupError(msg)
+def _raising() -> Callable[..., float]:
+    def raises(**arguments: Any) -> float:
+        msg = "the judge is on holiday"
+        raise LookupError(msg)
 
+    return raises
+
+
+# Made, not defined here: a function of a module is sent by its name, and another process would load pytest and torch for it.
+_raises = _raising()
 
 _MISSING: dict[str, Callable[..., Any]] = {
     "raises": _raises,
@@ -77,7 +86,16 @@ class RewardManagerContract(ContractSuite):
     def make_manager(self, reward_function: Callable[..., Any], timeout_s: float) -> RewardManager:
         """A manager that scores with ``reward_function`` and decodes with ``TinyTokenizer``."""
         config = SimpleNamespace(
-            reward_model=SimpleNamespace(timeout=timeout_s, num_workers=2, reward_kwargs={}),
+            reward_model=SimpleNamespace(
+                timeout=timeout_s,
+                num_workers=2,
+                memory_limit_mb=1024,
+                max_concurrent=None,
+                max_rpm=None,
+                max_tpm=None,
+                estimated_tokens_per_request=2000,
+                reward_kwargs={},
+            ),
             trainer=SimpleNamespace(max_failed_reward_fraction=1.0),
         )
         return self.manager_class(reward_function, TinyTokenizer(), config)  # type: ignore[call-arg]
@@ -137,14 +155,14 @@ class RewardManagerContract(ContractSuite):
 
         If this fails: end-of-sequence text is left in the response (exact matches then fail), or columns are mixed up.
         """
-        seen: dict[str, tuple[Any, ...]] = {}
 
-        def note(*, data_source: str, solution_str: str, ground_truth: Any, extra_info: Any) -> float:
-            seen[solution_str] = (data_source, ground_truth, extra_info)
-            return 1.0
+        def note(*, data_source: str, solution_str: str, ground_truth: Any, extra_info: Any) -> dict[str, Any]:
+            return {"score": 1.0, "seen": [solution_str, data_source, ground_truth, extra_info]}
 
-        manage(note).collect(rows())
-        assert seen == {text: (f"source-{row}", f"truth-{row}", {"index": row}) for row, text in enumerate(_RESPONSES)}
+        results = manage(note).collect(rows())
+        assert [result.extra.get("seen") for result in results] == [
+            [text, f"source-{row}", f"truth-{row}", {"index": row}] for row, text in enumerate(_RESPONSES)
+        ]
 
     def test_extra_info_may_be_absent(self, manage: Make) -> None:
         """Data without that column is scored too.
@@ -200,25 +218,24 @@ class RewardManagerContract(ContractSuite):
         chosen = batch.select_idxs([2, 3, 0, 4])
         assert [result.score for result in manager.collect(chosen)] == [2.0, 3.0, 0.0, 4.0]
 
-    def test_every_row_is_scored_once(self, manage: Make) -> None:
+    def test_every_row_is_scored_once(self, manage: Make, tmp_path: Path) -> None:
         """Submitting and collecting a row calls the function once; equal rows are rows of their own.
 
         If this fails: judges are asked (and paid) twice for what was submitted, or the second of two equal responses has
         no reward.
         """
-        lock = threading.Lock()
-        calls: list[str] = []
+        calls = tmp_path / "calls"
 
         def count(*, solution_str: str, **arguments: Any) -> float:
-            with lock:
-                calls.append(solution_str)
+            with calls.open("a") as file:
+                file.write(f"{solution_str}\n")
             return 1.0
 
         manager = manage(count)
         batch = rows().select_idxs([0, 0, 1])
         manager.submit(batch.select_idxs([0]))
         assert [result.score for result in manager.collect(batch)] == [1.0, 1.0, 1.0]
-        assert sorted(calls) == ["one", "one", "two"]
+        assert sorted(calls.read_text().split()) == ["one", "one", "two"]
 
     def test_the_batch_stays_as_it_is(self, manage: Make) -> None:
         """Scoring reads its batch.
@@ -241,18 +258,15 @@ class RewardManagerDeadlineContract(RewardManagerContract):
 
         If this fails: one judge that hangs stops the run without a word. Give every row a deadline.
         """
-        release = threading.Event()
 
         def hang(*, extra_info: Any, **arguments: Any) -> float:
             if extra_info["index"] == 1:
-                release.wait(30)
+                time.sleep(30)
             return 1.0
 
+        manager = manage(hang, timeout_s=0.3)
         started = time.monotonic()
-        try:
-            results = manage(hang, timeout_s=0.3).collect(rows())
-        finally:
-            release.set()
+        results = manager.collect(rows())
         assert time.monotonic() - started < 0.3 + self.seconds_late
         assert [result.score for result in results] == [1.0, None, 1.0, 1.0, 1.0]
         assert "0.3" in str(results[1].error)

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rl_core.errors import ConfigError
+from rl_core.errors import ConfigError, DataError
 from rl_dataproto import token_budget_micro_batches
+
+
+def cut_units(row_lengths: Sequence[int], size: int | None, budget: int | None, together: int) -> list[list[int]]:
+    """``cut_rows`` over units of ``together`` consecutive rows, as ``rl_core.contracts.engine.ROWS_TOGETHER_KEY`` says.
+
+    Raises:
+        DataError: the last unit is not whole.
+    """
+    count, rest = divmod(len(row_lengths), together)
+    if rest:
+        msg = f"{len(row_lengths)} rows are not whole units of {together}"
+        raise DataError(msg)
+    rows = [range(unit * together, (unit + 1) * together) for unit in range(count)]
+    unit_lengths = [sum(row_lengths[row] for row in unit) for unit in rows]
+    whole = None if size is None else max(size // together, min(size, 1))
+    return [[row for unit in cut for row in rows[unit]] for cut in cut_rows(unit_lengths, whole, budget)]
 
 
 def cut_rows(row_lengths: Sequence[int], size: int | None, budget: int | None) -> list[list[int]]:

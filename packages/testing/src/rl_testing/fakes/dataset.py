@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_core.data.prompts import PASSED_ON
+from rl_core.data.prompt_row import PASSED_ON
 
 _LETTERS = "abcdefgh"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from rl_core.contracts.engine import (
+    ROWS_TOGETHER_KEY,
     EngineConfig,
     EngineRole,
     EngineState,
@@ -30,7 +31,7 @@ from rl_dataproto import DataProto
 from torch import Tensor
 
 from rl_testing.fakes import checkpoints, optimizers, tiny_model
-from rl_testing.fakes.cutting import cut_rows
+from rl_testing.fakes.cutting import cut_units
 from rl_testing.fakes.device_states import DeviceStates
 from rl_testing.fakes.engine_config import FakeEngineConfig
 from rl_testing.fakes.micro_batch import MicroBatch, OpenBatch, jagged, require_columns
@@ -165,7 +166,7 @@ class EngineBase(TrainingEngine):
         Raises:
             ConfigError: names those that it has not.
         """
-        known = {"values"} if self.has_score_head else {"log_probs", "entropy"}
+        known = {"values"} if self.has_score_head else {"log_probs", "entropy", "sum_pi_squared"}
         if not outputs or set(outputs) - known:
             msg = f"outputs {sorted(outputs)} were asked of a {self.role} engine; it has {sorted(known)}"
             raise ConfigError(msg)
@@ -174,7 +175,8 @@ class EngineBase(TrainingEngine):
     def micro_batches(self, batch: DataProto, size: int | None, budget: int | None) -> Iterator[MicroBatch]:
         """Cut the rows into micro-batches, and add empty ones until every rank has as many."""
         opened = OpenBatch.of(batch)
-        cuts = cut_rows([len(row) for row in opened.ids], size, budget)
+        together = batch.meta_info.get(ROWS_TOGETHER_KEY, 1)
+        cuts = cut_units([len(row) for row in opened.ids], size, budget, together)
         most = max(self.context.collective.all_gather_object(len(cuts)))
         for indices in [*cuts, *[[] for _ in range(most - len(cuts))]]:
             micro = opened.take(indices)
@@ -201,8 +203,7 @@ class EngineBase(TrainingEngine):
         states = hidden[micro.row, at]
         if self.has_score_head:
             return {"values": (states @ parts[tiny_model.SCORE].T).squeeze(-1)}
-        log_probs, entropy = self.score_tokens(parts, states, micro.tokens)
-        return {"log_probs": log_probs, "entropy": entropy}
+        return self.score_tokens(parts, states, micro.tokens)
 
     def output_positions(self, micro: MicroBatch) -> Tensor:
         """[N] positions whose hidden states give the outputs of the response tokens.
@@ -212,8 +213,8 @@ class EngineBase(TrainingEngine):
         return micro.position if self.role is EngineRole.REWARD else micro.position - 1
 
     @abstractmethod
-    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """States [N, H] and the tokens after them [N] -> log-probs and entropy, [N] each, temperature applied."""
+    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+        """States [N, H] and the tokens after them [N] -> every output of a policy, [N] each, temperature applied."""
 
     def loss(
         self, micro: MicroBatch, outputs: Mapping[str, Tensor], loss_fn: LossFunction

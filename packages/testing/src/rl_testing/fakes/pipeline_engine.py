@@ -168,11 +168,12 @@ class PipelineEngine(EngineBase):
         self.accumulate(names, gradients[1:])
         return torch.zeros_like(inputs[0]) if gradients[0] is None else gradients[0]
 
-    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         """See ``EngineBase``; each rank has the logits of its share of the vocabulary."""
         states = CopyToGroup.apply(states, self._sharers)
         logits = states @ parts[tiny_model.HEAD].T / self.config.temperature
-        return ScoreTokens.apply(logits, tokens, self.places[tiny_model.HEAD].start, self._sharers)
+        scores = ScoreTokens.apply(logits, tokens, self.places[tiny_model.HEAD].start, self._sharers)
+        return dict(zip(("log_probs", "entropy", "sum_pi_squared"), scores, strict=True))
 
     def reduce_gradients(self, gradients: Parts) -> Parts:
         """See ``EngineBase``; both owners of a tied tensor get the gradient of both uses."""

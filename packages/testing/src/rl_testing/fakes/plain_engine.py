@@ -56,12 +56,15 @@ class PlainEngine(EngineBase):
         hidden = self.layers(parts, range(num_layers), parts[tiny_model.EMBED][micro.ids])
         return self.token_outputs(parts, hidden, micro)
 
-    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         """See ``EngineBase``."""
         head = parts.get(tiny_model.HEAD, parts[tiny_model.EMBED])
         table = torch.log_softmax(states @ head.T / self.config.temperature, dim=-1)
-        log_probs = table.gather(-1, tokens[:, None]).squeeze(-1)
-        return log_probs, -(table.exp() * table).sum(-1)
+        return {
+            "log_probs": table.gather(-1, tokens[:, None]).squeeze(-1),
+            "entropy": -(table.exp() * table).sum(-1),
+            "sum_pi_squared": table.detach().exp().square().sum(-1),
+        }
 
     def reduce_gradients(self, gradients: Parts) -> Parts:
         """See ``EngineBase``."""

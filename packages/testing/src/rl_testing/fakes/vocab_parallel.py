@@ -1,6 +1,6 @@
-"""Log-probs and entropy when each rank of a group has the logits of some of the vocabulary.
+"""Log-probs, entropy and sums of squared probabilities when each rank of a group has the logits of some of the vocabulary.
 
-Both are replicated results of sharded input, so their backward needs no communication; the hidden states are replicated
+All are replicated results of sharded input, so their backward needs no communication; the hidden states are replicated
 input of a sharded product, so theirs adds up the ranks' shares.
 
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (the conjugate pair f and g, and the parallel cross entropy).
@@ -39,10 +39,12 @@ class CopyToGroup(torch.autograd.Function):
 
 
 class ScoreTokens(torch.autograd.Function):
-    """Log-probs and entropy of tokens from sharded logits."""
+    """What an engine says about tokens, from sharded logits."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, tokens: Tensor, first: int, group: Collective) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits: Tensor, tokens: Tensor, first: int, group: Collective
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Score each token.
 
         Args:
@@ -53,7 +55,7 @@ class ScoreTokens(torch.autograd.Function):
             group: ranks that share the vocabulary.
 
         Returns:
-            Log-probs [N] and entropy [N], equal on all ranks.
+            Log-probs [N], entropy [N], and the sum of squared probabilities [N] without gradient; equal on all ranks.
         """
         largest = torch.stack(group.all_gather_object(logits.detach().amax(-1))).amax(0)
         shifted = logits - largest[:, None]
@@ -67,13 +69,15 @@ class ScoreTokens(torch.autograd.Function):
         own = table.gather(-1, local[:, None]).squeeze(-1)
         log_probs = all_sum(torch.where(is_here, own, torch.zeros_like(own)), group)
         entropy = all_sum(-(probs * table).sum(-1), group)
+        sum_pi_squared = all_sum(probs.square().sum(-1), group)
         ctx.save_for_backward(table, local, is_here, entropy)
-        return log_probs, entropy
+        ctx.mark_non_differentiable(sum_pi_squared)
+        return log_probs, entropy, sum_pi_squared
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """D log p(t) / d logit(v) = [v = t] - p(v);  dH / d logit(v) = -p(v) (log p(v) + H)."""
-        grad_log_probs, grad_entropy = grads
+        grad_log_probs, grad_entropy, _ = grads
         table, local, is_here, entropy = ctx.saved_tensors
         probs = table.exp()
         grad = -probs * grad_log_probs[:, None]

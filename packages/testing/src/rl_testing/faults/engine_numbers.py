@@ -11,7 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from rl_core.contracts.engine import EngineConfig, EngineRole, EngineState, LossFunction, StepResult, TokenOutputs
+from rl_core.contracts.engine import (
+    ROWS_TOGETHER_KEY,
+    EngineConfig,
+    EngineRole,
+    EngineState,
+    LossFunction,
+    StepResult,
+    TokenOutputs,
+)
 from rl_core.metrics import Metric
 from rl_core.single_controller.base.collective import WorkerContext
 from rl_dataproto import DataProto
@@ -72,10 +80,26 @@ class EntropyOverPadding(PlainEngine):
 class EntropyOfOneShard(PipelineEngine):
     """Takes the entropy over the rank's own share of the vocabulary."""
 
-    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs, _ = super().score_tokens(parts, states, tokens)
+    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         table = torch.log_softmax(states @ parts[tiny_model.HEAD].T / self.config.temperature, dim=-1)
-        return log_probs, -(table.exp() * table).sum(-1)
+        return super().score_tokens(parts, states, tokens) | {"entropy": -(table.exp() * table).sum(-1)}
+
+
+class SquaresAtTemperatureOne(PlainEngine):
+    """Leaves the temperature out of the sum of squared probabilities."""
+
+    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+        probs = torch.softmax(states @ parts[tiny_model.HEAD].T, dim=-1)
+        return super().score_tokens(parts, states, tokens) | {"sum_pi_squared": probs.detach().square().sum(-1)}
+
+
+class SquaresOfOneShard(PipelineEngine):
+    """Sums squared probabilities over the rank's own share of the vocabulary."""
+
+    def score_tokens(self, parts: Mapping[str, Tensor], states: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+        scores = super().score_tokens(parts, states, tokens)
+        own = torch.softmax(states @ parts[tiny_model.HEAD].T / self.config.temperature, dim=-1)
+        return scores | {"sum_pi_squared": own.detach().square().sum(-1)}
 
 
 class OneTokenAtLeast(PlainEngine):
@@ -91,7 +115,7 @@ class UnknownOutputsLeftOut(PlainEngine):
     """Returns what it has of what was asked."""
 
     def known_outputs(self, outputs: Collection[str]) -> frozenset[str]:
-        return super().known_outputs(set(outputs) & {"log_probs", "entropy"} or {"log_probs"})
+        return super().known_outputs(set(outputs) & {"log_probs", "entropy", "sum_pi_squared"} or {"log_probs"})
 
 
 class AdapterWithoutAdapter(PlainEngine):
@@ -281,6 +305,15 @@ class LastMetricsOnly(PlainEngine):
         return loss, self.latest
 
 
+class UnitsTornApart(PlainEngine):
+    """Cuts rows one by one, whatever belongs together."""
+
+    def micro_batches(self, batch: DataProto, size: int | None, budget: int | None) -> Iterator[MicroBatch]:
+        torn = batch.select()
+        torn.meta_info.pop(ROWS_TOGETHER_KEY, None)
+        yield from super().micro_batches(torn, size, budget)
+
+
 class WritesIntoInput(PlainEngine):
     """Leaves a note in the batch it was given."""
 
@@ -291,6 +324,7 @@ class WritesIntoInput(PlainEngine):
 
 _LOG_PROBS = "test_log_probs_are_those_of_the_sampled_tokens"
 _ENTROPY = "test_entropy_is_that_of_the_distribution_drawn_from"
+_SQUARES = "test_sums_of_squares_are_those_of_the_distribution_drawn_from"
 _SUMS = "test_gradients_are_sums"
 _TIED = "test_gradients_of_tied_weights_count_both_uses"
 _CLIP = "test_gradients_are_clipped_before_the_step"
@@ -304,6 +338,10 @@ FAULTS = (
     fault(EntropyOverPadding, "entropy-over-padding", "entropy never depends on padding", _ENTROPY),
     fault(EntropyOfOneShard, "entropy-of-one-shard", "entropy is over the whole vocabulary", _ENTROPY, world_size=2,
           layout={"vocab_parallel_size": 2}),
+    fault(SquaresAtTemperatureOne, "squares-at-temperature-one", "squared probabilities are those at the temperature",
+          _SQUARES),
+    fault(SquaresOfOneShard, "squares-of-one-shard", "squared probabilities are summed over the whole vocabulary", _SQUARES,
+          world_size=2, layout={"vocab_parallel_size": 2}),
     fault(OneTokenAtLeast, "one-token-at-least", "outputs have the shape of the responses",
           "test_outputs_have_the_shape_of_the_responses"),
     fault(UnknownOutputsLeftOut, "unknown-outputs-left-out", "unknown outputs are refused",
@@ -337,6 +375,8 @@ FAULTS = (
           "test_the_loss_function_gets_what_it_asked_for"),
     fault(LastMetricsOnly, "metrics-of-the-last-micro-batch", "metrics add up over micro-batches",
           "test_metrics_add_up_over_micro_batches"),
+    fault(UnitsTornApart, "units-torn-apart", "rows that belong together stay together",
+          "test_rows_that_belong_together_meet_in_the_loss"),
     fault(WritesIntoInput, "writes-into-its-input", "input is read-only", "test_input_stays_as_it_was"),
 )  # fmt: skip
 """Engines that break a promise about forward, gradients or steps."""

@@ -102,15 +102,18 @@ def generalized_advantages(
     _require_unit_interval("gamma", gamma)
     _require_unit_interval("lam", lam)
     rewards, values = fill_masked(widen(rewards), response_mask), fill_masked(widen(values), response_mask)
-    advantages = torch.zeros_like(rewards + values)
-    next_value = advantages.new_zeros(advantages.shape[0])
+    dtype = torch.promote_types(rewards.dtype, values.dtype)
+    # [T, B]: a step of all rows lies together, which is several times as fast for a large batch.
+    reward, value, emitted = (x.t().contiguous() for x in (rewards.to(dtype), values.to(dtype), response_mask))
+    by_step = torch.empty_like(reward)
+    next_value = reward.new_zeros(len(rewards))
     next_advantage = next_value
-    for t in reversed(range(advantages.shape[1])):
-        emitted = response_mask[:, t]
-        delta = rewards[:, t] + gamma * next_value - values[:, t]
-        next_advantage = torch.where(emitted, delta + gamma * lam * next_advantage, next_advantage)
-        next_value = torch.where(emitted, values[:, t].to(next_value.dtype), next_value)
-        advantages[:, t] = torch.where(emitted, next_advantage, 0.0)
+    for t in reversed(range(len(reward))):
+        delta = reward[t] + gamma * next_value - value[t]
+        next_advantage = torch.where(emitted[t], delta + gamma * lam * next_advantage, next_advantage)
+        next_value = torch.where(emitted[t], value[t], next_value)
+        by_step[t] = next_advantage
+    advantages = fill_masked(by_step.t().contiguous(), response_mask)
     return advantages, advantages + values
 
 

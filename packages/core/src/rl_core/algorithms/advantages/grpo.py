@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from rl_core.algorithms.groups import group_statistics
-from rl_core.algorithms.masks import fill_masked
+from rl_core.algorithms.groups import relative_scores, require_uid
+from rl_core.algorithms.masks import spread_over_mask
 from rl_core.algorithms.rewards import sequence_rewards
-from rl_core.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rl_core.algorithms.inputs import AdvantageInputs
-
-STD_EPS = 1e-6
 
 
 class GRPOConfig(Protocol):
@@ -51,16 +48,8 @@ def grpo(inputs: AdvantageInputs, config: GRPOConfig) -> tuple[Tensor, Tensor]:
 
     Source: Shao et al. 2024, arXiv:2402.03300, section 4.1.2; Dr. GRPO: Liu et al. 2025, arXiv:2503.20783, section 3.2.
     """
-    if inputs.uid is None:
-        msg = "grpo compares the responses to one prompt; found no uid column. Give each row its prompt's uid."
-        raise DataError(msg)
     scores, usable = sequence_rewards(inputs.token_level_rewards, inputs.response_mask)
-    group = group_statistics(scores, usable, inputs.uid)
-    alone = group.count == 1
-    mean, std = group.mean.masked_fill(alone, 0.0), group.std.masked_fill(alone, 1.0)
-    advantage = scores.double() - mean
-    if config.norm_adv_by_std_in_grpo:
-        advantage = advantage / (std + STD_EPS)
-    advantage = fill_masked(advantage, usable & (alone | group.varies)).to(scores.dtype)
-    advantages = fill_masked(advantage.unsqueeze(1).expand(inputs.response_mask.shape), inputs.response_mask)
+    uid = require_uid(inputs.uid, "grpo")
+    advantage = relative_scores(scores, usable, uid, by_std=config.norm_adv_by_std_in_grpo).to(scores.dtype)
+    advantages = spread_over_mask(advantage, inputs.response_mask)
     return advantages, advantages.clone()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from rl_core.data.prompts import PromptDataset
+from rl_core.config.roles import scores_by_model
+from rl_core.data.build import val_prompts
 from rl_core.errors import CheckpointError
 from rl_core.runtime.choose import choose_runtime
 from rl_core.trainer.placement import start_workers
@@ -41,10 +42,9 @@ class Evaluation:
         """
         self.config = config
         self.checkpoint = checkpoint
-        self.dataset = PromptDataset(
-            config.data.val_files, config.data, tokenizer, max_samples=config.data.val_max_samples
-        )
+        self.dataset = val_prompts(config.data, tokenizer)
         check_rewards_exist(config, [self.dataset], registry)
+        self._is_scored_by_model = scores_by_model(config, registry)
         self._reward_manager = reward_manager(config, tokenizer, registry)
         self._runtime = choose_runtime(config, registry)
 
@@ -58,7 +58,7 @@ class Evaluation:
         with ExitStack() as stack:
             stack.callback(self._runtime.shutdown)
             stack.callback(self._reward_manager.close)
-            roles = [Role.ActorRolloutRef, *([Role.RewardModel] if self.config.reward_model.enable else [])]
+            roles = [Role.ActorRolloutRef, *([Role.RewardModel] if self._is_scored_by_model else [])]
             # Nothing is trained, so the length of the run only has to be one that every learning-rate schedule accepts.
             length = self.config.trainer.total_training_steps or 1
             groups = start_workers(self._runtime, self.config, roles, total_training_steps=length)

@@ -105,6 +105,8 @@ def _of_another_kind(file: Path, values: Any) -> str:
     run = file.parent
     if not isinstance(values, dict) or not {"model", "engine"} <= values.keys():
         return f"{file} is no configuration of 'rl train' (it has no section actor_rollout_ref). {_TAKES}"
+    if "loss" in values:
+        return f"{run} is a run of 'rl rm': its model scores answers and writes none. {_TAKES}"
     trainer = values.get("trainer")
     named = trainer.get("export_dir") if isinstance(trainer, dict) else None
     folders = [run / EXPORT, *([Path(named).expanduser()] if isinstance(named, str) else [])]

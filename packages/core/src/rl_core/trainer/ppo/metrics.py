@@ -9,11 +9,17 @@ import torch
 from rl_dataproto import DataProto, lengths, pad_jagged
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+RATIO_MEAN = "actor/ratio_mean"
+RATIO_SQUARE = "actor/ratio_square_mean"
+"""Mean over trained tokens of the policy ratio, and of its square."""
 
 
 def batch_metrics(batch: DataProto, max_response_length: int) -> dict[str, float]:
-    """Rewards, advantages, lengths, and the log-prob gap between generator and trainer.
+    """Rewards, advantages and lengths.
 
     ``critic/score`` and ``critic/rewards`` are the per-response sums of scores and of rewards after the KL penalty; they
     bear that prefix in the field even without a critic.
@@ -31,8 +37,23 @@ def batch_metrics(batch: DataProto, max_response_length: int) -> dict[str, float
     metrics |= _spread("response_length", response)
     metrics["response_length/clip_ratio"] = float((response >= max_response_length).double().mean())
     metrics |= _spread("prompt_length", lengths(batch.batch["prompts"]).double())
-    metrics |= parity_metrics(batch)
     return metrics
+
+
+def effective_sample_size(values: Mapping[str, float]) -> dict[str, float]:
+    """``actor/ess`` from the first two moments of the ratio: how many equal weights the weights are worth, as a share.
+
+    The moments add up over micro-batches and ranks, their quotient does not; so it is formed here, after merging.
+
+    Args:
+        values: the numbers of a step.
+
+    Source: Kong 1992, "A note on importance sampling using standardized weights": (sum w)^2 / (n sum w^2).
+    """
+    square = values.get(RATIO_SQUARE, 0.0)
+    if not square > 0 or RATIO_MEAN not in values:
+        return {}
+    return {"actor/ess": values[RATIO_MEAN] ** 2 / square}
 
 
 def parity_metrics(batch: DataProto) -> dict[str, float]:
@@ -85,6 +106,8 @@ def _spread(name: str, values: Tensor) -> dict[str, float]:
 def _explained_variance(batch: DataProto, mask: Tensor) -> dict[str, float]:
     """1 - Var(returns - values) / Var(returns) over trained tokens; nothing where the returns differ by rounding only."""
     returns = pad_jagged(batch.batch["returns"], 0.0)[mask].double()
+    if returns.numel() == 0:
+        return {}
     errors = returns - pad_jagged(batch.batch["values"], 0.0)[mask].double()
     variance = returns.var(correction=0)
     if not variance > 1e-20 + 1e-12 * returns.square().mean():

@@ -51,6 +51,8 @@ def _save(trainer: PPOTrainer, state: dict[str, Any]) -> None:
         trainer.actor_rollout_wg.save_checkpoint(str(folder / "actor"))
         if trainer.use_critic:
             trainer.critic_wg.save_checkpoint(str(folder / "critic"))
+        if trainer.trains_reward_model:
+            trainer.reward_model_wg.save_checkpoint(str(folder / "reward_model"))
 
     config = trainer.config.trainer
     limits = [config.max_actor_ckpt_to_keep] + ([config.max_critic_ckpt_to_keep] if trainer.use_critic else [])
@@ -80,6 +82,8 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
     trainer.actor_rollout_wg.load_checkpoint(str(found.path / "actor"), state["policy_version"])
     if trainer.use_critic:
         trainer.critic_wg.load_checkpoint(str(found.path / "critic"))
+    if trainer.trains_reward_model:
+        trainer.reward_model_wg.load_checkpoint(str(found.path / "reward_model"))
     trainer.global_step = state["global_step"]
     trainer.trackers.resume(trainer.global_step)
     trainer.samples.resume(trainer.global_step)
@@ -90,6 +94,7 @@ def _identity(trainer: PPOTrainer) -> dict[str, Any]:
         "model": trainer.actor_rollout_wg.model_fingerprint(),
         "adv_estimator": trainer.config.algorithm.adv_estimator,
         "critic": trainer.use_critic,
+        "reward_model": trainer.config.reward_model.type if trainer.trains_reward_model else None,
         "use_kl_in_reward": trainer.config.algorithm.use_kl_in_reward,
         "optimizer": trainer.config.actor_rollout_ref.actor.optim.optimizer,
         "seed": trainer.config.trainer.seed,

@@ -1,135 +1,42 @@
-"""The reward line of the loop: collect a score for every response, leave out what has none.
-
-``NaiveRewardManager`` scores one row after the other in the controller's process: right for cheap rules. A score that misses
-its deadline is missing; the thread that computes it cannot be ended, only left behind.
-"""
+"""The reward line of the loop: collect a score for every response, leave out what has none."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import inspect
-import queue
-import sys
-import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import torch
-from rl_dataproto import DataProto, jagged_from_rows
+from rl_dataproto import DataProto, Jagged
 
+from rl_core.config.roles import scores_by_model
 from rl_core.contracts.reward import RewardManager, RewardResult, parse_reward
-from rl_core.errors import ConfigError, MissingRewardError
+from rl_core.errors import ConfigError, MissingRewardError, PluginNotFoundError, ShapeError
 from rl_core.metrics import Metric
+from rl_core.plugins.from_file import load_from_file
+from rl_core.scoring.function import FileFunction, FunctionsBySource, RewardCallable
+from rl_core.trainer.ppo.reward_metrics import group_metrics, reward_metrics
+from rl_core.workers.reward_model import RM_TRUNCATED
 
 if TYPE_CHECKING:
     from rl_core.config import PPOTrainerConfig
     from rl_core.data.prompts import PromptDataset
     from rl_core.plugins import Registry
 
-RewardCallable = Callable[..., Any]
+DEFAULT_FUNCTION_NAME: Final = "compute_score"
+"""``custom_reward_function.name`` where nobody has chosen one."""
 
+REWARD_RESULT_KEY: Final = "reward_result"
+"""Object column with each row's ``RewardResult``, where the sampler has scored the batch already."""
 
-class _Scorer:
-    """A thread that runs calls of user code one after the other, and can be left behind when one of them hangs."""
+UNTRAINED_KEY: Final = "untrained"
+"""Bool column [B], True for rows of which no token is learned, where a ``RewardResult`` says so."""
 
-    def __init__(self) -> None:
-        """Start the thread; it is a daemon, so one that hangs does not keep the process alive."""
-        self._calls: queue.SimpleQueue[Callable[[], RewardResult] | None] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[RewardResult] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="reward", daemon=True).start()
-
-    def run(self, call: Callable[[], RewardResult], timeout_s: float) -> RewardResult | None:
-        """The result of ``call``; None if it does not come in time, and then this scorer is of no more use."""
-        self._calls.put(call)
-        try:
-            return self._results.get(timeout=timeout_s)
-        except queue.Empty:
-            self.stop()
-            return None
-
-    def stop(self) -> None:
-        """Let the thread end after what it is at."""
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            self._results.put(call())
-
-
-class NaiveRewardManager(RewardManager):
-    """Scores rows one by one, here and now."""
-
-    def __init__(self, reward_function: RewardCallable, tokenizer: Any, config: PPOTrainerConfig) -> None:
-        """Store the arguments.
-
-        Args:
-            reward_function: see ``rl_core.contracts.reward``.
-            tokenizer: decodes responses.
-            config: the run's configuration.
-        """
-        self._reward_function = reward_function
-        self._tokenizer = tokenizer
-        self._deadline_s = config.reward_model.timeout
-        self._max_late_fraction = config.trainer.max_failed_reward_fraction
-        self._scorer: _Scorer | None = None
-
-    def collect(self, batch: DataProto) -> list[RewardResult]:
-        """See ``RewardManager``."""
-        columns = batch.non_tensor_batch
-        extra_info = columns.get("extra_info")
-        results: list[RewardResult] = []
-        num_late = 0
-        for row, ids in enumerate(batch.batch["responses"].unbind()):
-            if num_late > self._max_late_fraction * len(batch):
-                # The step is lost already; waiting for every further row could take days.
-                results.append(RewardResult(None, error=f"not scored: {num_late} rewards before it were too late"))
-                continue
-            result = self._score(
-                data_source=columns["data_source"][row],
-                solution_str=self._tokenizer.decode(ids.tolist(), skip_special_tokens=True),
-                ground_truth=(columns["reward_model"][row] or {}).get("ground_truth"),
-                extra_info=None if extra_info is None else extra_info[row],
-            )
-            num_late += result.error == self._late
-            results.append(result)
-        return results
-
-    @property
-    def _late(self) -> str:
-        return f"no score within {self._deadline_s} s (reward_model.timeout)"
-
-    def _score(self, **arguments: Any) -> RewardResult:
-        """One reward; user code, so one failure is one missing reward, counted and limited in ``attach_rewards``."""
-        self._scorer = self._scorer or _Scorer()
-        result = self._scorer.run(partial(self._call, arguments), self._deadline_s)
-        if result is None:
-            # One that hangs is left behind, and holds up nobody else.
-            self._scorer = None
-            return RewardResult(None, error=self._late)
-        return result
-
-    def close(self) -> None:
-        """Let the scoring thread end."""
-        if self._scorer is not None:
-            self._scorer.stop()
-            self._scorer = None
-
-    def _call(self, arguments: Mapping[str, Any]) -> RewardResult:
-        try:
-            value = self._reward_function(**arguments)
-            if inspect.isawaitable(value):
-                value = asyncio.run(_awaited(value))
-        except (Exception, SystemExit) as error:
-            return RewardResult(None, error=f"{type(error).__name__}: {error}")
-        return parse_reward(value)
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
+SCORES_ITSELF: Final = "scores_itself"
+"""Capability of a reward manager that needs no reward function."""
 
 
 def score_rows(batch: DataProto, manager: RewardManager, reward_model_wg: Any = None) -> list[RewardResult]:
@@ -143,45 +50,50 @@ def score_rows(batch: DataProto, manager: RewardManager, reward_model_wg: Any = 
     return manager.collect(batch) if reward_model_wg is None else scored_rows(reward_model_wg.compute_rm_score(batch))
 
 
+def taken_results(batch: DataProto) -> list[RewardResult] | None:
+    """The results that the sampler has, taken out of the batch; None where it has none."""
+    if REWARD_RESULT_KEY not in batch.non_tensor_batch:
+        return None
+    return list(batch.pop(non_tensor_batch_keys=[REWARD_RESULT_KEY]).non_tensor_batch[REWARD_RESULT_KEY])
+
+
 def scored_rows(scored: DataProto) -> list[RewardResult]:
-    """The reward model's scores, jagged ``rm_scores`` with each sequence's score on its last token."""
-    return [parse_reward(float(row[-1])) for row in scored.batch["rm_scores"].unbind()]
+    """The reward model's scores, jagged ``rm_scores`` with each sequence's score on its last token.
+
+    One that is not finite is missing. Where the batch tells which conversations were cut, ``rm_truncated`` is logged.
+    """
+    scores = [float(row[-1]) for row in scored.batch["rm_scores"].unbind()]
+    if RM_TRUNCATED not in scored.batch.keys():  # noqa: SIM118 - a TensorDict
+        return [parse_reward(score) for score in scores]
+    cut = scored.batch[RM_TRUNCATED].tolist()
+    return [
+        parse_reward({"score": score, RM_TRUNCATED: int(is_cut)}) for score, is_cut in zip(scores, cut, strict=True)
+    ]
 
 
 def load_reward_function(config: PPOTrainerConfig, registry: Registry) -> RewardCallable:
-    """The reward function that the configuration names: a file of the user's, or a plugin's by ``data_source``.
+    """The reward function that the configuration names: a file of the user's, or a plugin's by its name or ``data_source``.
 
     Raises:
         ConfigError: the file or the function in it does not exist.
+        PluginError: no plugin has a reward of that name, or it cannot be used here.
     """
     custom = config.custom_reward_function
     if custom.path is None:
-        return partial(_by_data_source, registry)
-    path = Path(custom.path).expanduser()
-    if not path.is_file():
-        msg = f"custom_reward_function.path is {path}: no such file"
-        raise ConfigError(msg)
-    spec = importlib.util.spec_from_file_location("rl_custom_reward_function", path)
-    if spec is None or spec.loader is None:
-        msg = f"custom_reward_function.path is {path}: not a Python file"
-        raise ConfigError(msg)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look a class's module up there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        msg = f"custom_reward_function.path {path} could not be loaded: {type(error).__name__}: {error}"
-        raise ConfigError(msg) from error
-    function = getattr(module, custom.name, None)
-    if not callable(function):
-        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        msg = f"custom_reward_function.name is {custom.name!r}, but {path} has no such function; it has {', '.join(names)}"
-        raise ConfigError(msg)
-    return partial(function, **custom.reward_kwargs) if custom.reward_kwargs else cast("RewardCallable", function)
-
-
-def _by_data_source(registry: Registry, *, data_source: str, **arguments: Any) -> Any:
-    return cast("RewardCallable", registry.load("reward", data_source))(data_source=data_source, **arguments)
+        sandbox = config.reward_model.sandbox_fusion
+        settings = {
+            "sandbox_fusion": {
+                "url": sandbox.url,
+                "max_concurrent": sandbox.max_concurrent,
+                "memory_limit_mb": sandbox.memory_limit_mb,
+                "allow_weaker": sandbox.allow_weaker,
+            }
+        }
+        by_source = FunctionsBySource(registry, settings, custom.reward_kwargs)
+        return by_source if custom.name == DEFAULT_FUNCTION_NAME else by_source.for_source(custom.name)
+    function = FileFunction(str(Path(custom.path).expanduser().resolve()), custom.name, dict(custom.reward_kwargs))
+    function.plain()  # its faults are known before a model is loaded
+    return function
 
 
 def attach_rewards(
@@ -195,29 +107,42 @@ def attach_rewards(
         max_missing_fraction: above this share of missing rewards the run stops.
 
     Returns:
-        The rows with a reward, with jagged float32 ``token_level_scores`` and an object column ``reward_extra/<key>`` for
-        each key of ``reward_extra_info``; and the counts.
+        The rows with a reward, with jagged float32 ``token_level_scores``, an object column ``reward_extra/<key>`` for each
+        key of ``reward_extra_info`` and, if rows are not to be trained on, bool ``untrained``; and the counts.
 
     Raises:
         MissingRewardError: too many rewards are missing; quotes the first errors.
+        ShapeError: a scored row has no trained token.
     """
     num_missing = require_rewards(results, max_missing_fraction)
     rows = np.array([row for row, result in enumerate(results) if result.score is not None], dtype=np.int64)
-    kept = batch.select_idxs(rows)
+    kept = batch.select_idxs(rows) if num_missing else batch.select()
     kept_results = [results[row] for row in rows]
-    scores = [
-        _outcome(mask, cast("float", result.score))
-        for mask, result in zip(kept.batch["response_mask"].unbind(), kept_results, strict=True)
-    ]
+    scores = torch.tensor([cast("float", result.score) for result in kept_results], dtype=torch.float32)
     extra_keys = sorted({key for result in kept_results for key in result.extra})
+    tensors = {"token_level_scores": _on_last_token(kept.batch["response_mask"], scores)}
+    untrained = torch.tensor([not result.is_trained for result in kept_results], dtype=torch.bool)
+    if untrained.any():
+        tensors[UNTRAINED_KEY] = untrained
     scored = DataProto.from_dict(
-        tensors={"token_level_scores": jagged_from_rows(scores)},
+        tensors=tensors,
         non_tensors={
             f"reward_extra/{key}": np.array([result.extra.get(key) for result in kept_results], dtype=object)
             for key in extra_keys
         },
     )
-    return kept.union(scored), {"reward/missing": Metric(num_missing, "sum")} | _extra_metrics(kept_results)
+    columns = batch.non_tensor_batch
+    metrics = reward_metrics(results, columns.get("data_source")) | group_metrics(results, columns.get("uid"))
+    metrics |= {"reward/missing": Metric(num_missing, "sum")} | failure_counts(results)
+    if untrained.any():
+        metrics["reward/untrained"] = Metric(int(untrained.sum()), "sum")
+    return kept.union(scored), metrics
+
+
+def failure_counts(results: Iterable[RewardResult]) -> dict[str, Metric]:
+    """``reward/<kind>`` for each kind of failure that occurred."""
+    counts = Counter(result.failure for result in results if result.failure is not None)
+    return {f"reward/{failure}": Metric(count, "sum") for failure, count in counts.items()}
 
 
 def require_rewards(results: Sequence[RewardResult], max_missing_fraction: float) -> int:
@@ -236,31 +161,43 @@ def require_rewards(results: Sequence[RewardResult], max_missing_fraction: float
     return len(missing)
 
 
-def _outcome(mask: torch.Tensor, score: float) -> torch.Tensor:
-    """[T] float32: ``score`` on the last token that the policy emitted, 0.0 elsewhere."""
-    column = torch.zeros(len(mask), dtype=torch.float32)
-    column[mask.nonzero()[-1]] = score
-    return column
+def _on_last_token(response_mask: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Jagged float32: each row's score on the last token that the policy emitted, 0.0 elsewhere.
 
-
-def _extra_metrics(results: Sequence[RewardResult]) -> dict[str, Metric]:
-    numbers: dict[str, list[float]] = {}
-    for result in results:
-        for key, value in result.extra.items():
-            if isinstance(value, bool | int | float | np.number):
-                numbers.setdefault(key, []).append(float(value))
-    return {
-        f"reward_extra/{key}/mean": Metric(float(np.mean(values)), "mean", count=len(values))
-        for key, values in numbers.items()
-    }
+    Raises:
+        ShapeError: a row has no such token.
+    """
+    mask = Jagged.of(response_mask)
+    last = mask.offsets[1:] - 1
+    # Most responses end with a token of the policy's, which is seen without a look at all others.
+    if bool((mask.offsets.diff() == 0).any()) or not bool(mask.values[last].all()):
+        emitted = mask.values.nonzero().squeeze(1)
+        ends = torch.searchsorted(emitted, mask.offsets)
+        empty = (ends.diff() == 0).nonzero().squeeze(1)
+        if len(empty):
+            msg = f"row {int(empty[0])} has a score, but response_mask has no token of the policy's to put it on"
+            raise ShapeError(msg)
+        last = emitted[ends[1:] - 1]
+    values = torch.zeros(len(mask.values), dtype=torch.float32)
+    values[last] = scores
+    return mask.with_values(values).close()
 
 
 def reward_manager(config: PPOTrainerConfig, tokenizer: Any, registry: Registry) -> RewardManager:
-    """The configured reward manager with the configured function."""
-    manager_class = cast(
-        "Callable[..., RewardManager]", registry.load("reward_manager", config.reward_model.reward_manager)
-    )
-    return manager_class(load_reward_function(config, registry), tokenizer, config)
+    """The configured reward manager, a class of the user's or a plugin, with the configured function.
+
+    Raises:
+        ConfigError: the file of the class or of the function cannot be used, or the function needs what nobody has.
+    """
+    module = config.reward_model.reward_manager_module
+    if module.path is None:
+        found = registry.load("reward_manager", config.reward_model.reward_manager)
+    elif module.name is None:
+        msg = f"reward_model.reward_manager_module.path is {module.path}, but .name is null; give the name of the class in it"
+        raise ConfigError(msg)
+    else:
+        found = load_from_file(Path(module.path), module.name, "reward_model.reward_manager_module")
+    return cast("Callable[..., RewardManager]", found)(load_reward_function(config, registry), tokenizer, config)
 
 
 def check_rewards_exist(config: PPOTrainerConfig, datasets: Iterable[PromptDataset], registry: Registry) -> None:
@@ -269,7 +206,12 @@ def check_rewards_exist(config: PPOTrainerConfig, datasets: Iterable[PromptDatas
     Raises:
         ConfigError: a data source has none.
     """
-    if config.custom_reward_function.path is None and not config.reward_model.enable:
+    manager = registry.record("reward_manager", config.reward_model.reward_manager)
+    if SCORES_ITSELF in manager.capabilities and config.reward_model.reward_manager_module.path is None:
+        return
+    custom = config.custom_reward_function
+    rows_choose = custom.path is None and custom.name == DEFAULT_FUNCTION_NAME
+    if rows_choose and not scores_by_model(config, registry):
         for dataset in datasets:
             check_data_sources(dataset.data_sources(), registry)
 
@@ -283,13 +225,19 @@ def check_data_sources(sources: Mapping[str, int], registry: Registry) -> None:
 
     Raises:
         ConfigError: one is unknown: names it, its row, and what is installed.
+        PluginError: its reward is installed, but cannot be used here.
     """
-    known = registry.names("reward")
     for source, row in sources.items():
-        if source not in known:
+        try:
+            registry.require("reward", source if isinstance(source, str) else "")
+        except PluginNotFoundError as error:
+            known = [claim for record in registry.records("reward") for claim in record.claims]
+            close = get_close_matches(str(source), known, n=3)
+            meant = f" Did you mean: {', '.join(close)}?" if close else ""
+            what = "no data_source" if source is None else f"data_source {source!r}, for which no reward is installed"
             msg = (
-                f"row {row} has data_source {source!r}, for which no reward is installed. Installed: "
-                f"{', '.join(known) or 'none'}. Name a function of your own with custom_reward_function.path, or "
-                "install a package that scores it."
+                f"row {row} has {what}.{meant} Installed: "
+                f"{', '.join(known) or 'none'}. Name one of them with custom_reward_function.name, a function of your own "
+                "with custom_reward_function.path, or install a package that scores it."
             )
-            raise ConfigError(msg)
+            raise ConfigError(msg) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,11 +12,11 @@ from rl_dataproto import DataProto, jagged_from_rows, lengths
 
 from rl_core.contracts.rollout import SamplingParams
 from rl_core.contracts.sampler import GroupStatus, PromptGroup, RolloutWorkers, Sampler
-from rl_core.data.prompts import PASSED_ON
+from rl_core.data.prompts import passed_columns
 from rl_core.errors import CheckpointError, ShapeError
 from rl_core.metrics import Metric, merge_metrics
 from rl_core.trainer.ppo.sampler_failures import failure_metrics, report_failures, require_rollouts, settle_group
-from rl_core.trainer.ppo.seeding import group_uid, request_seed
+from rl_core.trainer.ppo.seeding import GREEDY, group_uid, is_greedy, request_id, request_seed
 from rl_core.trainer.ppo.step import METRICS_KEY
 from rl_core.workers.generation import DEADLINE_KEY, ERROR_KEY, EXTRAS_KEY, FAILURE_KEY, SAMPLING_KEY
 
@@ -55,31 +56,35 @@ class SyncSampler(Sampler):
         """See ``Sampler``."""
         prompts = training_prompts(self._config, self._loader.next(), self._step)
         self._step += 1
-        self.groups = prompt_groups(prompts)
-        for group in self.groups:
+        self.groups = []
+        batch, metrics = self._answered(prompts)
+        batch.meta_info[METRICS_KEY] = metrics | failure_metrics(self.groups)
+        return batch
+
+    def _answered(self, prompts: DataProto) -> tuple[DataProto, dict[str, Metric]]:
+        """The responses that came, with the metrics of the hand-over; the groups are settled and stand in ``groups``."""
+        groups = prompt_groups(prompts)
+        self.groups += groups
+        for group in groups:
             group.status = GroupStatus.RUNNING
         outputs = self._generate(prompts)
-        return self._finished(prompts, outputs)
-
-    def _finished(self, prompts: DataProto, outputs: DataProto) -> DataProto:
         metrics = merge_metrics(reports_of(outputs))
         errors = outputs.non_tensor_batch[ERROR_KEY]
         # A generator of one's own may not say of which kind its errors are.
         kinds = outputs.non_tensor_batch.pop(FAILURE_KEY, [None] * len(errors))
-        failures: dict[str, list[tuple[str, str | None]]] = {group.uid: [] for group in self.groups}
-        for uid, error, kind in zip(prompts.non_tensor_batch["uid"], errors, kinds, strict=True):
-            if error is not None:
+        failures: dict[str, list[tuple[str, str | None]]] = {group.uid: [] for group in groups}
+        columns = prompts.non_tensor_batch
+        for uid, name, error, kind in zip(columns["uid"], columns["request_id"], errors, kinds, strict=True):
+            if error is not None and not is_greedy(name):
                 failures[uid].append((error, kind))
-        for group in self.groups:
+        for group in groups:
             settle_group(group, failures[group.uid])
-        report_failures(self.groups)
-        kept = np.array([row for row, error in enumerate(errors) if error is None], dtype=np.int64)
+        report_failures(groups)
         require_rollouts(self._config, self.groups)
+        kept = np.array([row for row, error in enumerate(errors) if error is None], dtype=np.int64)
         for key in (SAMPLING_KEY, DEADLINE_KEY):
             prompts.meta_info.pop(key)
-        batch = prompts.select_idxs(kept).union(extras_as_columns(outputs.select_idxs(kept)))
-        batch.meta_info[METRICS_KEY] = metrics | failure_metrics(self.groups)
-        return batch
+        return prompts.select_idxs(kept).union(extras_as_columns(outputs.select_idxs(kept))), metrics
 
     def state_dict(self) -> dict[str, Any]:
         """See ``Stateful``."""
@@ -90,7 +95,8 @@ class SyncSampler(Sampler):
         if state.get(IN_FLIGHT_KEY):
             msg = (
                 f"the checkpoint has {len(state[IN_FLIGHT_KEY])} prompts in flight, which the synchronous schedule would "
-                "lose; resume with the trainer.v1.trainer_mode that wrote it"
+                "lose; resume with the trainer.v1.trainer_mode that wrote it, or with "
+                "trainer.v1.sampler.sync_refill_failed_groups=true, which goes on with them"
             )
             raise CheckpointError(msg)
         self._step = state["step"]
@@ -99,21 +105,24 @@ class SyncSampler(Sampler):
 
 def training_prompts(config: PPOTrainerConfig, items: Sequence[Mapping[str, Any]], step: int) -> DataProto:
     """``make_prompts`` of a training batch that was the ``step``-th to be drawn."""
+    sampling = training_sampling(config)
+    greedy = replace(sampling, temperature=0.0, top_p=1.0, top_k=-1)
     return make_prompts(
         items,
         step=step,
         seed=config.trainer.seed,
         num_samples=config.actor_rollout_ref.rollout.n,
-        sampling=training_sampling(config),
+        sampling=sampling,
         deadline_s=config.trainer.rollout_deadline_s,
+        greedy=greedy if config.actor_rollout_ref.rollout.greedy_baseline else None,
     )
 
 
 def prompt_groups(prompts: DataProto) -> list[PromptGroup]:
     """The groups of a batch of ``make_prompts``, pending, in its order."""
     sizes: dict[str, int] = {}
-    for uid in prompts.non_tensor_batch["uid"]:
-        sizes[uid] = sizes.get(uid, 0) + 1
+    for uid, name in zip(prompts.non_tensor_batch["uid"], prompts.non_tensor_batch["request_id"], strict=True):
+        sizes[uid] = sizes.get(uid, 0) + (not is_greedy(name))
     return [PromptGroup(uid=uid, size=size, deadline_s=prompts.meta_info[DEADLINE_KEY]) for uid, size in sizes.items()]
 
 
@@ -162,6 +171,7 @@ def make_prompts(
     num_samples: int,
     sampling: SamplingParams,
     deadline_s: float,
+    greedy: SamplingParams | None = None,
 ) -> DataProto:
     """One row for each response to be drawn, rows of one prompt side by side.
 
@@ -172,13 +182,19 @@ def make_prompts(
         num_samples: responses to each prompt.
         sampling: how to draw.
         deadline_s: seconds that one response may take.
+        greedy: how to draw one more response, the last row of its prompt; None draws none.
 
     Returns:
         Jagged int64 ``prompts``, int64 ``seed``; object ``uid``, ``request_id``, ``raw_prompt`` and the columns passed on.
+        With a greedy row, ``is_greedy`` of its ``request_id``, also an object column with its sampling parameters; names and
+        seeds of the other rows are the same with and without.
     """
-    pairs = [(row, sample) for row in range(len(items)) for sample in range(num_samples)]
+    samples = [*range(num_samples), *([] if greedy is None else [GREEDY])]
+    pairs = [(row, sample) for row in range(len(items)) for sample in samples]
     uids = [group_uid(step, row) for row, _ in pairs]
-    passed_on = {name: _objects([items[row].get(name) for row, _ in pairs]) for name in ("raw_prompt", *PASSED_ON)}
+    passed_on = {name: _objects([items[row].get(name) for row, _ in pairs]) for name in passed_columns(items)}
+    if greedy is not None:
+        passed_on[SAMPLING_KEY] = _objects([greedy if sample == GREEDY else None for _, sample in pairs])
     return DataProto.from_dict(
         tensors={
             "prompts": jagged_from_rows(
@@ -188,7 +204,7 @@ def make_prompts(
         },
         non_tensors={
             "uid": _objects(uids),
-            "request_id": _objects([f"{uid}-{sample}" for uid, (_, sample) in zip(uids, pairs, strict=True)]),
+            "request_id": _objects([request_id(uid, sample) for uid, (_, sample) in zip(uids, pairs, strict=True)]),
             **passed_on,
         },
         meta_info={SAMPLING_KEY: sampling, DEADLINE_KEY: deadline_s},

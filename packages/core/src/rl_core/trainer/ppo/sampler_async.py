@@ -101,7 +101,7 @@ class ColocateAsyncSampler(Sampler):
             | staleness_metrics(batch, version)
             | {
                 "rollout/too_old": Metric(num_dropped, "sum"),
-                "rollout/prompts_in_flight": Metric(len(self._flight.entries), "sum"),
+                "rollout/prompts_in_flight": Metric(len(self._flight.entries), "last"),
             }
         )
         return batch
@@ -111,25 +111,24 @@ class ColocateAsyncSampler(Sampler):
         return {
             "step": self._num_draws,
             "loader": self._loader.state_dict(),
-            IN_FLIGHT_KEY: [[entry.draw, entry.row] for entry in self._flight.entries],
+            IN_FLIGHT_KEY: self._flight.state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See ``Stateful``."""
         self._num_draws = state["step"]
         self._loader.load_state_dict(state["loader"])
-        self._flight = Flight()
-        rows: dict[int, set[int]] = {}
-        for draw, row in state.get(IN_FLIGHT_KEY, []):
-            rows.setdefault(draw, set()).add(row)
-        for draw in sorted(rows):
-            prompts = training_prompts(self._config, self._loader.batch(draw), draw)
-            self._flight.add(draw, prompts, rows[draw])
+        self._flight = Flight.restored(
+            state.get(IN_FLIGHT_KEY, []),
+            lambda draw: training_prompts(self._config, self._loader.batch(draw), draw),
+        )
 
     def _draw(self) -> None:
-        """Fill the flight up, with no more prompts than the run will train on."""
-        size, steps = self._config.data.train_batch_size, self._config.trainer.total_training_steps
-        last = len(self._loader) if steps is None else min(steps, len(self._loader))
+        """Fill the flight up, with no more prompts than the run will train on, as far as that is known."""
+        size, steps = self._loader.batch_size, self._config.trainer.total_training_steps
+        last = len(self._loader)
+        if steps is not None and not self._config.algorithm.filter_groups.enable:
+            last = min(steps, last)
         while len(self._flight.entries) <= self._num_ahead * size and self._num_draws < last:
             self._flight.add(self._num_draws, training_prompts(self._config, self._loader.next(), self._num_draws))
             self._num_draws += 1
@@ -137,7 +136,7 @@ class ColocateAsyncSampler(Sampler):
     def _ready(self) -> list[InFlight] | None:
         """The prompts of the next batch in order of the data; None while they are not settled."""
         entries = self._flight.entries
-        size = min(self._config.data.train_batch_size, len(entries))
+        size = min(self._loader.batch_size, len(entries))
         due = [entry for entry in entries if self._keeps_order or entry.is_due][:size]
         waited_for = set(map(id, due))
         settled = [entry for entry in entries if entry.settled_at is not None and id(entry) not in waited_for]
@@ -169,6 +168,8 @@ class ColocateAsyncSampler(Sampler):
     def _take(self, rows: list[RolloutRow], waiting: set[str]) -> None:
         waiting.difference_update(row.request_id for row in rows)
         report_failures(entry.group for entry in self._flight.take(rows))
+        if self.on_responses is not None and (whole := self._flight.whole(rows)) is not None:
+            self.on_responses(whole)
 
     def _check_stall(self, silent_s: float, waiting: set[str]) -> None:
         limit = self._config.trainer.rollout_deadline_s + STALL_S

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Self
 
 import numpy as np
-from rl_dataproto import DataProto
+from rl_dataproto import DataProto, jagged_from_rows
 
 from rl_core.contracts.sampler import GroupStatus, PromptGroup
 from rl_core.trainer.ppo.sampler import prompt_groups
 from rl_core.trainer.ppo.sampler_failures import settle_group
+from rl_core.trainer.ppo.seeding import is_greedy
 from rl_core.workers.rollout_rows import RolloutRow, pack_rows
 
 
@@ -58,12 +60,34 @@ class Flight:
         first = 0
         names = prompts.non_tensor_batch["request_id"]
         for row, group in enumerate(prompt_groups(prompts)):
+            end = first + group.size
+            end += end < len(names) and is_greedy(names[end])
             if rows is None or row in rows:
-                responses = [RolloutRow(request_id=str(name)) for name in names[first : first + group.size]]
+                responses = [RolloutRow(request_id=str(name)) for name in names[first:end]]
                 self.entries.append(
                     InFlight(group=group, draw=draw, row=row, first=first, prompts=prompts, responses=responses)
                 )
-            first += group.size
+            first = end
+
+    def state(self) -> list[list[int]]:
+        """(draw, row) of each prompt: what ``restored`` needs."""
+        return [[entry.draw, entry.row] for entry in self.entries]
+
+    @classmethod
+    def restored(cls, state: Iterable[Sequence[int]], prompts_of: Callable[[int], DataProto]) -> Self:
+        """The prompts of a ``state``, without responses.
+
+        Args:
+            state: of another flight.
+            prompts_of: the rows of a whole draw.
+        """
+        flight = cls()
+        rows: dict[int, set[int]] = {}
+        for draw, row in state:
+            rows.setdefault(draw, set()).add(row)
+        for draw in sorted(rows):
+            flight.add(draw, prompts_of(draw), rows[draw])
+        return flight
 
     def remove(self, entries: Collection[InFlight]) -> None:
         """``entries`` were handed to the loop."""
@@ -92,6 +116,21 @@ class Flight:
             touched[id(entry)] = entry
         return [entry for entry in touched.values() if self._settle(entry)]
 
+    def whole(self, rows: Iterable[RolloutRow]) -> DataProto | None:
+        """Prompt columns and ``responses`` of those of ``rows``, which were taken, that are whole; None if none is."""
+        names = {row.request_id for row in rows}
+        wanted = [
+            (entry, number)
+            for entry in self.entries
+            for number, response in enumerate(entry.responses)
+            if response.request_id in names and response.is_settled and response.failure is None
+        ]
+        if not wanted:
+            return None
+        responses = jagged_from_rows([entry.responses[number].token_ids for entry, number in wanted])
+        prompts = _prompt_rows(wanted).select(meta_info_keys=[])
+        return prompts.union(DataProto.from_dict(tensors={"responses": responses}))
+
     def drop_older_than(self, version: int) -> int:
         """Forget responses with a token of an older version than ``version``, so that they are drawn anew; how many."""
         dropped = 0
@@ -107,7 +146,8 @@ class Flight:
     def _settle(self, entry: InFlight) -> bool:
         if entry.settled_at is not None or not all(response.is_settled for response in entry.responses):
             return False
-        failures = [response.failure for response in entry.responses if response.failure is not None]
+        sampled = [response for response in entry.responses if not is_greedy(response.request_id)]
+        failures = [response.failure for response in sampled if response.failure is not None]
         settle_group(entry.group, [(failure.detail, failure.kind) for failure in failures])
         entry.settled_at = self._num_settled
         self._num_settled += 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_core.metrics import Metric, merge_metrics, metric_values
 from rl_core.single_controller.base.progress import progress
-from rl_core.trainer.ppo.metrics import batch_metrics, num_tokens
+from rl_core.trainer.ppo.metrics import batch_metrics, effective_sample_size, num_tokens
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto, DataProtoFuture
@@ -62,6 +62,7 @@ class StepLog:
     def finish(self, batch: DataProto, max_response_length: int) -> dict[str, float]:
         """``close`` with the numbers that the controller computes from the batch."""
         self.add(batch_metrics(batch, max_response_length))
+        self.add(effective_sample_size(self._values))
         return self.close(num_tokens(batch))
 
     def close(self, tokens: int) -> dict[str, float]:

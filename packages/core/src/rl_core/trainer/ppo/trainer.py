@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rl_core.algorithms.kl_controller import build_kl_controller
-from rl_core.config.roles import needs_critic, needs_reference
-from rl_core.config.schedule import step_schedule
+from rl_core.config.correction import old_log_prob_switch
+from rl_core.config.roles import needs_critic, needs_reference, scores_by_model, trains_reward_model
+from rl_core.config.schedule import generation_prompts, step_schedule
 from rl_core.contracts.mini_batch import PLAN_KEY
-from rl_core.data.loader import PromptLoader
-from rl_core.data.prompts import PromptDataset
+from rl_core.data.build import prompt_loader, train_prompts, val_prompts
 from rl_core.trainer.placement import start_workers
-from rl_core.trainer.ppo.advantage import compute_advantage
+from rl_core.trainer.ppo.advantage import compute_advantage, resample
 from rl_core.trainer.ppo.dumps import dump_rollouts, rollout_records
+from rl_core.trainer.ppo.end_of_data import end_early
 from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
+from rl_core.trainer.ppo.prepare_loss import prepare_policy_loss
 from rl_core.trainer.ppo.resume import checkpoint_state, load_checkpoint, save_checkpoint
-from rl_core.trainer.ppo.reward import attach_rewards, check_rewards_exist, reward_manager, score_rows, scored_rows
+from rl_core.trainer.ppo.reward import (
+    attach_rewards,
+    check_rewards_exist,
+    reward_manager,
+    score_rows,
+    scored_rows,
+    taken_results,
+)
+from rl_core.trainer.ppo.rollout_correction import correct_rollouts, generator_log_probs
+from rl_core.trainer.ppo.sampler_build import build_sampler
 from rl_core.trainer.ppo.samples import SampleFile
 from rl_core.trainer.ppo.step import StepLog, memory_metrics
 from rl_core.trainer.ppo.validation import Validator
@@ -30,7 +41,6 @@ if TYPE_CHECKING:
 
     from rl_core.config import PPOTrainerConfig
     from rl_core.contracts.reward import RewardResult
-    from rl_core.contracts.sampler import Sampler
     from rl_core.plugins import Registry
     from rl_core.runtime.choose import Runtime
 
@@ -53,27 +63,33 @@ class PPOTrainer:
         self.registry = registry
         self.use_critic = needs_critic(config)
         self.use_reference = needs_reference(config)
+        self.is_scored_by_model = scores_by_model(config, registry)
+        self.trains_reward_model = trains_reward_model(config, registry)
+        self.trusts_generator = old_log_prob_switch(config) is not None
+        # Some estimators read more of that pass than log-probs.
+        self.rescores = not self.trusts_generator or bool(config.actor_rollout_ref.actor.calculate_sum_pi_squared)
         self.kl_controller = (
             build_kl_controller(config.algorithm.kl_ctrl) if config.algorithm.use_kl_in_reward else None
         )
         data = config.data
-        dataset = PromptDataset(data.train_files, data, tokenizer, max_samples=data.train_max_samples)
-        if dataset.num_filtered:
-            total = len(dataset) + dataset.num_filtered
-            text = f"{dataset.num_filtered} of {total} prompts are longer than data.max_prompt_length and left out"
-            print(f"note: {text}")  # noqa: T201 - a run that drops data says so
+        dataset = train_prompts(data, tokenizer)
+        self.val_dataset = val_prompts(data, tokenizer) if data.val_files else None
+        for what, prompts in (("training", dataset), ("validation", self.val_dataset)):
+            for note in prompts.notes(what) if prompts else ():
+                print(f"note: {note}")  # noqa: T201 - a run that cuts or drops data says so
+        self.data_counts = {
+            "data/filtered_prompts": dataset.num_filtered,
+            "data/truncated_prompts": dataset.num_truncated,
+        }
         self.schedule = step_schedule(config, len(dataset))
-        self.loader = PromptLoader(
+        self.loader = prompt_loader(
+            data,
             dataset,
-            batch_size=data.train_batch_size,
+            batch_size=generation_prompts(config),
             epochs=config.trainer.total_epochs,
-            shuffle=data.shuffle,
             seed=data.seed if data.seed is not None else config.trainer.seed,
         )
         self.total_steps = self.schedule.total_steps
-        self.val_dataset = (
-            PromptDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
-        )
         check_rewards_exist(config, filter(None, (dataset, self.val_dataset)), registry)
         self.reward_manager = reward_manager(config, tokenizer, registry)
         self.trackers = Trackers.from_config(config, registry)
@@ -96,14 +112,14 @@ class PPOTrainer:
         self.critic_wg: Any = groups.get(Role.Critic)
         self.reward_model_wg: Any = groups.get(Role.RewardModel)
         generate = self.actor_rollout_wg.generate_sequences
-        sampler_class = cast("Any", self.registry.load("sampler", self.config.trainer.v1.trainer_mode))
-        self.sampler: Sampler = sampler_class.from_workers(self.config, self.loader, self.actor_rollout_wg)
+        submit = None if self.is_scored_by_model else self.reward_manager.submit
+        self.sampler = build_sampler(self.config, self.loader, self.actor_rollout_wg, self.score, self.registry, submit)
         self.validator = Validator(self.config, self.val_dataset, generate, self.score) if self.val_dataset else None
         load_checkpoint(self)
         self.first_step = self.global_step + 1
 
     def fit(self) -> None:
-        """Train to the last step. Each line of a step ships one DataProto to workers and gathers the result."""
+        """Train to the last step, or until the data is used up."""
         config = self.config
         validates_now = config.trainer.val_only or (self.global_step == 0 and self.schedule.validates_after(0))
         if self.validator and validates_now:
@@ -114,42 +130,15 @@ class PPOTrainer:
             self.global_step += 1
             log = StepLog(self.global_step, self.registry)
             log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps} | save_time)
+            log.add(self.data_counts)
             with log.timer("step"):
-                with log.timer("gen"):
-                    batch = self.sampler.next()
-                log.take(batch)
-                self.reward_manager.submit(batch)  # a manager with processes of its own scores during the lines below
-
-                # Roles with devices of their own compute at the same time, those that share devices one after another.
-                stages = [log.start("old_log_prob", self.actor_rollout_wg.compute_log_prob, batch)]
-                if self.use_reference:
-                    stages.append(log.start("ref", self.ref_policy_wg.compute_ref_log_prob, batch))
-                if self.use_critic:
-                    stages.append(log.start("values", self.critic_wg.compute_values, batch))
-                if self.reward_model_wg:
-                    stages.append(log.start("reward", self.reward_model_wg.compute_rm_score, batch))
-                for stage in stages:
-                    batch = batch.union(stage.result())
-                is_first = self.global_step == self.first_step
-                log.add(check_parity(batch, config.trainer.parity, self.global_step, is_first=is_first))
-
-                with log.timer("reward"):
-                    batch = self._rewarded(batch, log)
-
-                with log.timer("adv"):
-                    batch, metrics = compute_advantage(batch, config.algorithm, self.kl_controller, self.registry)
-                log.merge(metrics)
-
-                self.step_start = None  # from here on the weights are no longer those of the step before
-                if self.use_critic:
-                    with log.timer("update_critic"):
-                        log.merge(self.critic_wg.update_critic(self._planned(batch, config.critic)))
-
-                if self.global_step > config.trainer.critic_warmup:
-                    with log.timer("update_actor"):
-                        planned = self._planned(batch, config.actor_rollout_ref.actor)
-                        log.merge(self.actor_rollout_wg.update_actor(planned))
-
+                try:
+                    with log.timer("gen"):
+                        batch = self.sampler.next()
+                except StopIteration as end:
+                    end_early(self, end.value)
+                    break
+                batch = self.step(batch, log)
                 if self.validator and self.schedule.validates_after(self.global_step):
                     with log.timer("testing"):
                         log.add(self.validate())
@@ -157,6 +146,57 @@ class PPOTrainer:
             self.trackers.log(self.global_step, log.finish(batch, config.data.max_response_length))
             # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
             save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}
+
+    def step(self, batch: DataProto, log: StepLog) -> DataProto:
+        """One step on finished responses. Each line ships one DataProto to workers and gathers the result.
+
+        Returns:
+            The batch with every column that the step has computed.
+        """
+        config, seed = self.config, (self.config.trainer.seed, self.global_step)
+        log.take(batch)
+        results = taken_results(batch)  # of a sampler that had to know the rewards
+        if results is None and not self.is_scored_by_model:
+            self.reward_manager.submit(batch)  # one with processes of its own scores during the lines below
+
+        # Roles with devices of their own compute at the same time, those that share devices one after another.
+        is_first = self.global_step == self.first_step
+        stages = []
+        if self.rescores or is_first:  # the first hand-over of weights is checked whatever the old log-probs are
+            stages.append(log.start("old_log_prob", self.actor_rollout_wg.compute_log_prob, batch))
+        if self.use_reference:
+            stages.append(log.start("ref", self.ref_policy_wg.compute_ref_log_prob, batch))
+        if self.use_critic:
+            stages.append(log.start("values", self.critic_wg.compute_values, batch))
+        if self.reward_model_wg and not (self.is_scored_by_model and results):
+            stages.append(log.start("reward", self.reward_model_wg.compute_rm_score, batch))
+        for stage in stages:
+            batch = batch.union(stage.result())
+        log.add(check_parity(batch, config.trainer.parity, self.global_step, is_first=is_first))
+        if self.trusts_generator:
+            batch = generator_log_probs(batch)
+
+        with log.timer("reward"):
+            batch = self._rewarded(batch, results, log)
+        if self.trains_reward_model:
+            batch = self._reward_model_updated(batch, log)
+
+        with log.timer("adv"):
+            batch, corrected = correct_rollouts(batch, config.algorithm)
+            batch, metrics = compute_advantage(batch, config.algorithm, self.kl_controller, self.registry)
+            trained, drawn = resample(batch, config.algorithm, seed)
+        log.merge(corrected | metrics | drawn)
+
+        self.step_start = None  # from here on the weights are no longer those of the step before
+        if self.use_critic:
+            with log.timer("update_critic"):
+                log.merge(self.critic_wg.update_critic(self._planned(trained, config.critic)))
+        if self.global_step > config.trainer.critic_warmup:
+            with log.timer("update_actor"):
+                actor = config.actor_rollout_ref.actor
+                prepared = prepare_policy_loss(trained, actor, seed, self.registry)
+                log.merge(self.actor_rollout_wg.update_actor(self._planned(prepared, actor)))
+        return batch
 
     def validate(self) -> dict[str, float]:
         """Answer and score the validation set; write the answers down where the configuration wants them."""
@@ -173,18 +213,33 @@ class PPOTrainer:
         return metrics
 
     def score(self, batch: DataProto) -> list[RewardResult]:
-        """The reward of each row: of the reward model where there is one, otherwise of the reward function."""
-        return score_rows(batch, self.reward_manager, self.reward_model_wg)
+        """The reward of each row: of a model that takes the reward function's place, or of the function."""
+        return score_rows(batch, self.reward_manager, self.reward_model_wg if self.is_scored_by_model else None)
 
-    def _rewarded(self, batch: DataProto, log: StepLog) -> DataProto:
-        """The batch with scores, without the rows whose reward is missing."""
+    def _rewarded(self, batch: DataProto, results: list[RewardResult] | None, log: StepLog) -> DataProto:
+        """The batch with scores, without the rows whose reward is missing; ``results`` if they are there already."""
         trainer = self.config.trainer
-        results = scored_rows(batch) if self.reward_model_wg else self.reward_manager.collect(batch)
+        if results is None:
+            results = scored_rows(batch) if self.is_scored_by_model else self.reward_manager.collect(batch)
         self.samples.trained(self.global_step, batch, results)
         if trainer.rollout_data_dir:
             dump_rollouts(trainer.rollout_data_dir, self.global_step, batch, results, self.tokenizer)
         batch, metrics = attach_rewards(batch, results, trainer.max_failed_reward_fraction)
         log.merge(metrics)
+        return batch
+
+    def _reward_model_updated(self, batch: DataProto, log: StepLog) -> DataProto:
+        """Train the reward model on the rows and their rewards; with ``update=before`` the rows are scored once more."""
+        config = self.config.reward_model
+        self.step_start = None  # its weights are no longer those of the step before
+        with log.timer("update_reward_model"):
+            log.merge(self.reward_model_wg.update_reward_model(self._planned(batch, config)))
+        if config.update == "before":
+            with log.timer("reward"):
+                scored = self.reward_model_wg.compute_rm_score(batch)
+            batch = batch.select()
+            batch.pop(batch_keys=list(scored.batch.keys()))
+            batch = batch.union(scored)
         return batch
 
     def _planned(self, batch: DataProto, role: Any) -> DataProto:

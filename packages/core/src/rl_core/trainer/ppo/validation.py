@@ -80,7 +80,8 @@ class Validator:
         """
         answers = self.answer()
         missing = require_rewards(answers.results, self._config.trainer.max_failed_reward_fraction)
-        metrics = validation_metrics(_answers(answers.batch, answers.results))
+        asked = self._config.actor_rollout_ref.rollout.val_kwargs.n
+        metrics = validation_metrics(_answers(answers.batch, answers.results), asked)
         metrics["val-aux/rollout/failed"] = float(len(answers.errors) - len(answers.rows))
         metrics["val-aux/reward/missing"] = float(missing)
         return metrics, answers.batch, answers.results

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from rl_core.config import SFT, SFTConfig, parse_cli
-from rl_core.config.check import check_config
-from rl_core.config.compose import compose_command
-from rl_core.config.printing import cfg_text
-from rl_core.plugins import get_registry
+from rl_core.config import SFT
+from rl_core.trainer.offline.command import Train, run_checked, run_command
+
+if TYPE_CHECKING:
+    from rl_core.config import Composed, SFTConfig
 
 _USAGE: Final = """rl sft KEY=VALUE ...          fine-tune on conversations
 
@@ -27,33 +27,20 @@ Keys: rl config show --command sft --help-key SECTION.  Before a run: rl check -
 
 def main(argv: Sequence[str]) -> int:
     """Compose the configuration from ``argv`` and train; expected errors are raised as ``RlError``."""
-    request = parse_cli(argv, SFT)
-    if request.show_help:
-        print(_USAGE)  # noqa: T201 - what was asked for
-        return 0
-    if request.cfg:
-        print(cfg_text(request, layout=SFT), end="")  # noqa: T201 - what was asked for
-        return 0
-    run_sft(cast("SFTConfig", compose_command(request, SFT)))
-    return 0
+    return run_command(argv, SFT, _USAGE, _run)
 
 
 def run_sft(composed: SFTConfig) -> Path:
-    """Check the configuration, then train; everything that was started is ended, also after a failure.
+    """Check the configuration, then train; see ``rl_core.trainer.offline.command.run_checked``."""
+    return run_checked(composed, _trainer)
 
-    Returns:
-        The run folder.
 
-    Raises:
-        ConfigError: the run could not work; nothing was started.
-    """
-    config, registry = composed.tree, get_registry()
-    report = check_config(composed, None, registry)
-    report.raise_if_failed()
-    for line in report.start_lines():
-        print(line)  # noqa: T201 - what the run does differently from what was asked stands above its first step
-    # Heavy imports stand here so that a wrong key is reported before torch is loaded.
-    from rl_core.runtime.launch import launch  # noqa: PLC0415
-    from rl_core.trainer.sft.trainer import train  # noqa: PLC0415
+def _run(composed: Composed) -> Path:
+    return run_sft(cast("SFTConfig", composed))
 
-    return launch(config, partial(train, composed))
+
+def _trainer() -> Train:
+    from rl_core.trainer.offline.trainer import train  # noqa: PLC0415 - heavy
+    from rl_core.trainer.sft.trainer import SFTTrainer  # noqa: PLC0415 - heavy
+
+    return partial(train, SFTTrainer)

@@ -1,180 +1,62 @@
-"""The loop of supervised fine-tuning: draw a batch, take an optimizer step, now and then validate and save."""
+"""Supervised fine-tuning: what a row is, what a step learns, what validation tells."""
 
 from __future__ import annotations
 
 import math
-import time
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rl_dataproto import lengths
 
-from rl_core.config.schedule import step_schedule
 from rl_core.contracts.mini_batch import PLAN_KEY
 from rl_core.data.chat import ChatDataset
-from rl_core.data.loader import PromptLoader
-from rl_core.metrics import merge_metrics
-from rl_core.plugins import get_registry
-from rl_core.runtime.choose import choose_runtime
-from rl_core.single_controller.base.fused import ClassWithInitArgs
-from rl_core.trainer.placement import resource_pools
-from rl_core.trainer.ppo.step import StepLog
-from rl_core.trainer.run_folder import write_run_folder
+from rl_core.trainer.offline.trainer import Counts, OfflineTrainer
 from rl_core.trainer.sft.batch import sft_batch
-from rl_core.trainer.sft.export import export_model, require_replaceable
-from rl_core.trainer.sft.resume import load_checkpoint, save_checkpoint
-from rl_core.trainer.tokenizer import model_tokenizer
-from rl_core.trainer.trackers import Trackers
-from rl_core.workers.roles import Role
 from rl_core.workers.sft import NLL, TOKENS, SFTWorker
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto
 
-    from rl_core.config import SFTConfig, SFTTrainerConfig
-    from rl_core.plugins import Registry
-    from rl_core.runtime.choose import Runtime
+    from rl_core.metrics import Metric
+    from rl_core.single_controller.base import Worker
 
 
-class SFTTrainer:
+class SFTTrainer(OfflineTrainer):
     """Fine-tunes one model on conversations."""
 
-    def __init__(self, config: SFTTrainerConfig, tokenizer: Any, runtime: Runtime, registry: Registry) -> None:
-        """Read the data and settle the length of the run; no worker is started before ``init_workers``.
+    kind: ClassVar[str] = "sft"
+    identity: ClassVar[Sequence[str]] = ("input_ids", "response_mask")
+    worker_class: ClassVar[type[Worker]] = SFTWorker
 
-        Args:
-            config: the composed configuration of the run.
-            tokenizer: of the model.
-            runtime: starts worker groups.
-            registry: finds trackers by name.
-        """
-        self.config = config
-        self.runtime = runtime
-        self.registry = registry
-        if config.trainer.export_dir is not None:
-            require_replaceable(Path(config.trainer.export_dir).expanduser())
-        data = config.data
-        self.dataset = ChatDataset(data.train_files, data, tokenizer, max_samples=data.train_max_samples)
-        self.val_dataset = (
-            ChatDataset(data.val_files, data, tokenizer, max_samples=data.val_max_samples) if data.val_files else None
-        )
-        for what, dataset in (("training", self.dataset), ("validation", self.val_dataset)):
-            for note in dataset.notes(what) if dataset else ():
-                print(f"note: {note}")  # noqa: T201 - a run that cuts or drops data says so
-        self.schedule = step_schedule(config, len(self.dataset))
-        self.total_steps = self.schedule.total_steps
-        self.loader = PromptLoader(
-            self.dataset,
-            batch_size=data.train_batch_size,
-            epochs=config.trainer.total_epochs,
-            shuffle=data.shuffle,
-            seed=data.seed if data.seed is not None else config.trainer.seed,
-            identity=("input_ids", "response_mask"),
-        )
-        self.trackers = Trackers.from_config(config, registry)
-        self.global_step = 0
+    def read(self, files: Any, tokenizer: Any, max_samples: int) -> ChatDataset:
+        """See ``OfflineTrainer``."""
+        return ChatDataset(files, self.config.data, tokenizer, max_samples=max_samples)
 
-    def init_workers(self) -> None:
-        """Start the workers, load the model, and go on from a checkpoint if there is one."""
-        # A group's methods are bound when it is built, so they are typed by the worker class, not by the group.
-        group: Any = self.runtime.worker_groups(
-            resource_pools(self.config),
-            {Role.ActorRolloutRef: ClassWithInitArgs(SFTWorker, self.config, total_training_steps=self.total_steps)},
-        )[Role.ActorRolloutRef]
-        self.worker_group = group
-        group.init_model()
-        load_checkpoint(self)
+    def make_batch(self, items: Sequence[Mapping[str, Any]]) -> DataProto:
+        """See ``OfflineTrainer``."""
+        return sft_batch(items, self.config.data.max_length)
 
-    def fit(self) -> None:
-        """Train to the last step."""
-        if self.val_dataset and self.global_step == 0 and self.schedule.validates_after(0):
-            self.trackers.log(0, self.validate())
-        save_time: dict[str, float] = {}
-        while self.global_step < self.total_steps:
-            self.global_step += 1
-            log = StepLog(self.global_step, self.registry)
-            log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps} | save_time)
-            with log.timer("step"):
-                with log.timer("data"):
-                    batch = sft_batch(self.loader.next(), self.config.data.max_length)
+    def update(self, batch: DataProto) -> Mapping[str, Metric]:
+        """See ``OfflineTrainer``."""
+        report: Mapping[str, Metric] = self.worker_group.update_sft(batch)
+        return report
 
-                with log.timer("update"):
-                    log.merge(self.worker_group.update_sft(batch))
-
-                if self.val_dataset and self.schedule.validates_after(self.global_step):
-                    with log.timer("testing"):
-                        log.add(self.validate())
-            log.add(_counts(batch))
-            log.merge(merge_metrics(self.worker_group.memory_metrics()))
-            self.trackers.log(self.global_step, log.close(int(lengths(batch.batch["input_ids"]).sum())))
-            # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
-            save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}
-
-    def validate(self) -> dict[str, float]:
+    def judge(self, batch: DataProto) -> dict[str, float]:
         """Mean negative log-likelihood of the validation rows' learned tokens, in nats, and its exponential."""
-        if self.val_dataset is None:
-            return {}
-        batch = sft_batch(self.val_dataset.items, self.config.data.max_length)
         sums = self.worker_group.compute_loss(batch)
         loss = sums[NLL].value / sums[TOKENS].value
         # A loss this large is told apart from infinity by nobody, and exp would raise.
         perplexity = math.exp(loss) if loss < 700 else math.inf
         return {"val/loss": loss, "val/perplexity": perplexity, "val/num_tokens": sums[TOKENS].value}
 
-    def export(self) -> Path | None:
-        """Write the model with its tokenizer to ``trainer.export_dir``, whole or not at all; None where none is wanted."""
-        if self.config.trainer.export_dir is None:
-            return None
-        folder = Path(self.config.trainer.export_dir).expanduser()
-        started = time.perf_counter()
-        origin = {"run": self.config.trainer.default_local_dir, "step": self.global_step}
-        export_model(folder, self.worker_group.export_hf, origin)
-        seconds = time.perf_counter() - started
-        print(f"exported the model to {folder} in {seconds:.1f} s")  # noqa: T201 - what comes next starts from there
-        return folder
-
-    def close(self) -> None:
-        """End workers and trackers; safe after a failure."""
-        with ExitStack() as stack:
-            stack.callback(self.runtime.shutdown)
-            stack.callback(self.trackers.close)
-
-
-def _counts(batch: DataProto) -> dict[str, float]:
-    """Conversations, learned tokens and lengths of the step."""
-    totals = batch.meta_info[PLAN_KEY].batches[0].totals
-    sizes = lengths(batch.batch["input_ids"]).double()
-    return {
-        "train/num_sequences": totals.num_sequences,
-        "train/num_tokens": totals.num_tokens,
-        "sequence_length/mean": float(sizes.mean()),
-        "sequence_length/max": float(sizes.max()),
-    }
-
-
-def train(composed: SFTConfig) -> Path:
-    """Fine-tune as configured; everything that was started is ended, also after a failure.
-
-    Returns:
-        The run folder.
-    """
-    config, registry = composed.tree, get_registry()
-    model, strategy = config.model, config.engine.strategy
-    path = model.tokenizer_path or model.path
-    tokenizer = model_tokenizer(model, strategy, registry, path=path, section="model")
-    runtime = choose_runtime(config, registry)
-    trainer = SFTTrainer(config, tokenizer, runtime, registry)
-    try:
-        trainer.init_workers()
-        folder = Path(config.trainer.default_local_dir).expanduser()
-        if trainer.global_step >= trainer.total_steps:
-            print(f"already complete: all {trainer.total_steps} steps are done, see {folder}")  # noqa: T201
-        else:
-            # A run that is refused, or has nothing to do, must not describe itself as what trained the checkpoints.
-            write_run_folder(composed, registry)
-        trainer.fit()
-        trainer.export()
-    finally:
-        trainer.close()
-    return folder
+    def count(self, batch: DataProto) -> Counts:
+        """Conversations, learned tokens and lengths of the step."""
+        totals = batch.meta_info[PLAN_KEY].batches[0].totals
+        sizes = lengths(batch.batch["input_ids"]).double()
+        metrics = {
+            "train/num_sequences": totals.num_sequences,
+            "train/num_tokens": totals.num_tokens,
+            "sequence_length/mean": float(sizes.mean()),
+            "sequence_length/max": float(sizes.max()),
+        }
+        return Counts(metrics, int(sizes.sum()))

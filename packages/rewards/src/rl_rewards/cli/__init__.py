@@ -1,0 +1,1 @@
+"""Commands of ``rl`` that this package adds."""
