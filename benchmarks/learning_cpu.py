@@ -48,11 +48,13 @@ class Case:
         name: as the table says it.
         keys: what it sets beyond the demonstration's GRPO.
         family: "estimator", "loss" or "recipe"; a curve's panel.
+        steps: of its run; None is what is asked for. Dynamic sampling ends where hardly any prompt is left to learn from.
     """
 
     name: str
     family: str
     keys: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
 
 
 def _estimator(name: str, **keys: Any) -> Case:
@@ -100,7 +102,7 @@ CASES: tuple[Case, ...] = (
     _loss("dppo_tv"),
     _loss("dppo_kl"),
     _loss("dro", {f"{ACTOR}.policy_loss.dro_beta": 0.1}),
-    Case("recipe=dapo", "recipe", {"recipe": "dapo"}),
+    Case("recipe=dapo", "recipe", {"recipe": "dapo"}, steps=60),
     Case("recipe=prime", "recipe", {"recipe": "prime"}),
 )
 
@@ -120,9 +122,8 @@ def main() -> int:
     rows = []
     for case in cases:
         run = folder / f"steps{options.steps}-seed{options.seed}" / case.name.replace(" ", "").replace("=", "-")
-        arguments = grpo_arguments(
-            model, data, run, seed=options.seed, steps=options.steps, learning_rate=LEARNING_RATE
-        )
+        steps = min(options.steps, case.steps or options.steps)
+        arguments = grpo_arguments(model, data, run, seed=options.seed, steps=steps, learning_rate=LEARNING_RATE)
         seconds = _train(run, [*arguments, f"trainer.test_freq={options.test_freq}", *_overrides(case.keys)])
         curve = _curve(run)
         rows.append((case, curve, seconds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -12,11 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rl_backend_fsdp.config import FSDPConfig
 from rl_backend_fsdp.engine import FSDPEngine
 from rl_core.contracts.engine import EngineConfig, EngineRole, TrainingEngine
 from rl_core.single_controller.base.collective import WorkerContext
 from rl_testing.contracts import engine_calls as calls
 from rl_testing.contracts.engine import TrainingEngineContract
+from rl_testing.contracts.engine_outputs import OutputsContract
+from rl_testing.contracts.engine_states import StatesContract
+from rl_testing.contracts.engine_suite import EngineSuite
+from rl_testing.contracts.engine_weights import WeightsContract
 from rl_testing.contracts.processes import ProcessRanks
 from rl_testing.contracts.ranks import Ranks, ThreadRanks
 from rl_testing.models import save_tiny_model, tiny_model
@@ -49,7 +55,7 @@ def build_engine(
     return engine_class(role, model, config, context)
 
 
-class FSDPContract(TrainingEngineContract):
+class FSDPSuite(EngineSuite):
     engine_class = FSDPEngine
     vocab_size = VOCAB
     rtol = 1e-5
@@ -83,6 +89,19 @@ class FSDPContract(TrainingEngineContract):
         return ProcessRanks(world_size, build, dispose=calls.close, deadline_s=self.timeout_s)
 
 
+class FSDPContract(FSDPSuite, TrainingEngineContract):
+    """All weights are trained."""
+
+
+class AdapterContract(FSDPSuite, OutputsContract, WeightsContract, StatesContract):
+    """Low-rank adapters are; the weights of the stream are merged. Their gradients are tested in ``test_lora``."""
+
+    supports_adapter = True
+
+    def model_section(self, *, tied: bool = False, other: bool = False) -> Any:
+        return SimpleNamespace(path=str(folder(tied, other)), lora_rank=3, lora_alpha=6.0)
+
+
 class TestOneRank(FSDPContract):
     world_sizes = (1,)
 
@@ -94,4 +113,44 @@ class TestTwoRanks(FSDPContract):
 
 @pytest.mark.slow
 class TestFourRanks(FSDPContract):
+    world_sizes = (4,)
+
+
+class SharedSequences(FSDPContract):
+    """Every two ranks share the tokens of a sequence; a single rank has nobody to share with."""
+
+    def make_ranks(self, role: EngineRole, world_size: int, config: EngineConfig, model: Any) -> Ranks[TrainingEngine]:
+        return super().make_ranks(role, world_size, replace(config, sequence_parallel_size=min(world_size, 2)), model)
+
+
+@pytest.mark.heavy
+class TestTwoRanksThatShareSequences(SharedSequences):
+    world_sizes = (2,)
+
+
+@pytest.mark.slow
+class TestFourRanksThatShareSequences(SharedSequences):
+    world_sizes = (4,)
+
+
+@pytest.mark.slow
+class TestTwoCopiesOfTheModel(FSDPContract):
+    world_sizes = (4,)
+
+    def make_ranks(self, role: EngineRole, world_size: int, config: EngineConfig, model: Any) -> Ranks[TrainingEngine]:
+        plugin = replace(config.plugin or FSDPConfig(), fsdp_size=2 if world_size == 4 else -1)
+        return super().make_ranks(role, world_size, replace(config, plugin=plugin), model)
+
+
+class TestAdaptersOfOneRank(AdapterContract):
+    world_sizes = (1,)
+
+
+@pytest.mark.heavy
+class TestAdaptersOfTwoRanks(AdapterContract):
+    world_sizes = (2,)
+
+
+@pytest.mark.slow
+class TestAdaptersOfFourRanks(AdapterContract):
     world_sizes = (4,)

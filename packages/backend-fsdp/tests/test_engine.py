@@ -241,11 +241,6 @@ def test_blocks_may_be_chosen_by_class(start):
         start(plugin=FSDPConfig(wrap_policy=WrapPolicyConfig(transformer_layer_cls_to_wrap=["GPT2Block"])))
 
 
-def test_several_copies_are_refused_for_now(start):
-    with pytest.raises(ConfigError, match=r"fsdp_size is 2, with 1 workers"):
-        start(plugin=FSDPConfig(fsdp_size=2))
-
-
 # Life.
 
 

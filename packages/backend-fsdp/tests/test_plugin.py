@@ -75,11 +75,8 @@ def inert_lines(registry, *overrides):
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        (f"{ACTOR}.fsdp_config.offload_policy=true", "not in this version"),
-        (f"{ACTOR}.fsdp_config.forward_prefetch=true", "one block ahead"),
         (f"{ACTOR}.fsdp_config.wrap_policy.min_num_params=100", "by class"),
         (f"{ACTOR}.fsdp_config.seed=7", "trainer.seed"),
-        (f"{ACTOR}.use_torch_compile=false", "does not read it"),
         ("actor_rollout_ref.model.use_liger=true", "does not read it"),
     ],
 )
@@ -94,6 +91,14 @@ def test_keys_that_do_nothing_say_so(registry, override, reason):
     [
         f"{ACTOR}.fsdp_config.param_offload=true",
         f"{ACTOR}.fsdp_config.dtype=bf16",
+        f"{ACTOR}.fsdp_config.fsdp_size=1",
+        f"{ACTOR}.fsdp_config.offload_policy=true",
+        f"{ACTOR}.fsdp_config.forward_prefetch=true",
+        f"{ACTOR}.fsdp_config.full_determinism=true",
+        f"{ACTOR}.fsdp_config.reshard_after_forward=false",
+        f"{ACTOR}.fsdp_config.reshard_after_forward=2",
+        f"{ACTOR}.ulysses_sequence_parallel_size=1",
+        "trainer.balance_batch=false",
         f"{ACTOR}.grad_clip=0.5",
         f"{ACTOR}.optim.lr=1e-4",
         "actor_rollout_ref.model.use_remove_padding=false",

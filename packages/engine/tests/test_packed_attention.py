@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from rl_engine.packed_attention import PACKED, Layout, packed_as, packed_attention, use_packed_attention
+from rl_engine.attention import choose_attention
+from rl_engine.packed_attention import PACKED, Layout, packed_as, packed_attention
 from rl_engine.packing import pack
 from rl_engine.token_model import PolicyModel
 from rl_testing.models import tiny_model
@@ -60,6 +59,13 @@ def test_what_is_not_done_here_is_refused(wish):
         )
 
 
+CPU = torch.device("cpu")
+
+
+def chosen(module: PolicyModel, inputs) -> str:
+    return choose_attention(module.hf_config, CPU, torch.float64, lambda: module.hidden_states(inputs).detach())
+
+
 def policy(model_type: str = "qwen2", **fields) -> PolicyModel:
     return PolicyModel(tiny_model(model_type, **fields).double())
 
@@ -78,8 +84,7 @@ def test_a_model_comes_to_the_same_forward_and_backward(model_type, checkpointin
     inputs = inputs_of([5, 9, 4, 2])
     expected = module.hidden_states(inputs)
     wanted = torch.autograd.grad(expected.square().sum(), [*module.backbone.parameters()], allow_unused=True)
-    assert use_packed_attention(module.hf_config, lambda: module.hidden_states(inputs).detach())
-    assert module.hf_config._attn_implementation == PACKED
+    assert chosen(module, inputs) == PACKED
     found = module.hidden_states(inputs)
     torch.testing.assert_close(found, expected)
     gradients = torch.autograd.grad(found.square().sum(), [*module.backbone.parameters()], allow_unused=True)
@@ -90,7 +95,7 @@ def test_a_window_that_is_shorter_than_a_sequence_is_kept():
     module = policy("mistral", sliding_window=3)
     inputs = inputs_of([5, 9, 2])
     expected = module.hidden_states(inputs)
-    use_packed_attention(module.hf_config, lambda: module.hidden_states(inputs).detach())
+    assert chosen(module, inputs) == PACKED
     torch.testing.assert_close(module.hidden_states(inputs), expected)
 
 
@@ -99,29 +104,8 @@ def test_a_pass_that_is_no_pack_is_as_before():
     ids = torch.arange(12).view(2, 6)
     expected = module.backbone(input_ids=ids, use_cache=False).last_hidden_state
     inputs = inputs_of([5, 9])
-    assert use_packed_attention(module.hf_config, lambda: module.hidden_states(inputs).detach())
+    assert chosen(module, inputs) == PACKED
     torch.testing.assert_close(module.backbone(input_ids=ids, use_cache=False).last_hidden_state, expected)
-
-
-def test_other_attention_is_left_alone():
-    config = SimpleNamespace(_attn_implementation="eager", model_type="x")
-    assert not use_packed_attention(config, lambda: torch.zeros(1))
-    assert config._attn_implementation == "eager"
-
-
-@pytest.mark.parametrize("second", ["other numbers", "an error"])
-def test_a_model_that_does_not_come_to_the_same_keeps_what_it_has(second):
-    config = SimpleNamespace(_attn_implementation="sdpa", model_type="x")
-
-    def hidden_states() -> torch.Tensor:
-        if config._attn_implementation == "sdpa":
-            return torch.zeros(3)
-        if second == "an error":
-            raise AttributeError("'Layout' object has no attribute 'shape'")
-        return torch.ones(3)
-
-    assert not use_packed_attention(config, hidden_states)
-    assert config._attn_implementation == "sdpa"
 
 
 def test_the_layout_ends_with_its_block():

@@ -137,9 +137,7 @@ def _read_checked(engine: FSDPEngine, directory: Path) -> tuple[EngineRecord, Me
 
 
 def _weights(engine: FSDPEngine) -> dict[str, Tensor]:
-    sent = {spec.name for spec in engine.weight_manifest().sent}
-    module = engine.module("checkpoint")
-    return {_WEIGHT + name: tensor for name, tensor in module.named_weights() if name in sent}
+    return {_WEIGHT + name: tensor for name, tensor in engine.streams.kept_tensors().items()}
 
 
 def _trained(engine: FSDPEngine) -> dict[str, Tensor]:

@@ -31,16 +31,18 @@ class FSDPConfig:
     """Keep the optimizer's state in host memory while another role has the device."""
 
     offload_policy: bool = False
-    """Keep weights in host memory always and bring each block in when it is needed."""
+    """Keep weights, gradients and optimizer state in host memory always, bring each block in when it is needed, and take
+    optimizer steps on the host."""
 
-    reshard_after_forward: bool = True
-    """Give up a block's gathered weights after its forward pass and gather them again for its backward pass."""
+    reshard_after_forward: bool | int = True
+    """Give up a block's gathered weights after its forward pass and gather them again for its backward pass. A number keeps
+    them gathered over as many neighbouring workers, which gather faster and hold more."""
 
     fsdp_size: int = -1
-    """Workers that share one copy of the model; -1 is all of them."""
+    """Workers that share one copy of the model, neighbours by rank; -1 is all of them."""
 
     forward_prefetch: bool = False
-    """Gather the next block's weights while a block computes, beyond what FSDP2 does by itself."""
+    """Start to gather the next block's weights before a block computes, not after; for runs that the host slows down."""
 
     model_dtype: str = field(default="fp32", metadata={"choices": _FORMATS})
     """Format of the weights that the optimizer changes."""
@@ -59,7 +61,7 @@ class FSDPConfig:
     """Kept for commands of other systems: ``trainer.seed`` seeds everything."""
 
     full_determinism: bool = False
-    """Use only deterministic kernels."""
+    """Use only deterministic kernels while this role computes; an operation that has none is an error."""
 
     wrap_policy: WrapPolicyConfig = field(default_factory=WrapPolicyConfig)
     """Which blocks are sharded on their own."""
@@ -83,6 +85,8 @@ class FSDPConfig:
     common_keys: ClassVar[frozenset[str]] = frozenset(
         {
             "grad_clip",
+            "ulysses_sequence_parallel_size",
+            "use_torch_compile",
             "optim.*",
             "model.path",
             "model.hf_config_path",
@@ -92,16 +96,19 @@ class FSDPConfig:
             "model.external_lib",
             "model.enable_gradient_checkpointing",
             "model.use_remove_padding",
+            "model.lora_rank",
+            "model.lora_alpha",
+            "model.target_modules",
+            "model.exclude_modules",
+            "model.lora_adapter_path",
+            "model.lora.*",
         }
     )
     """Keys of a role and of its model that this backend reads; ``rl check`` reports the others."""
 
     inert_keys: ClassVar[Mapping[str, str]] = {
-        "fsdp_config.offload_policy": "not in this version: weights stay on the device while a role computes",
-        "fsdp_config.forward_prefetch": "FSDP2 already gathers one block ahead",
         "fsdp_config.use_orig_params": "FSDP2 always keeps the original parameters",
         "fsdp_config.seed": "trainer.seed seeds everything",
-        "fsdp_config.full_determinism": "not in this version; on the CPU every kernel used is deterministic",
         "fsdp_config.wrap_policy.min_num_params": "blocks are chosen by class, not by size",
         "fsdp_config.pad_to_length_bucket": "passes are not padded",
         "fsdp_config.qat": "not in this version: quantisation-aware training",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,16 +15,17 @@ from rl_core.contracts.weights import WeightSpec
 from rl_core.errors import ConfigError
 from rl_core.single_controller.base.collective import WorkerContext
 from rl_engine.base_engine import HFTrainingEngine
+from rl_engine.determinism import deterministic_kernels, prepare_determinism
 from rl_engine.models import dtype_by_name
 from rl_engine.process_group import ProcessGroupLease
 from rl_engine.token_model import TokenModel
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from rl_backend_fsdp import checkpoint
 from rl_backend_fsdp.config import FSDPConfig
+from rl_backend_fsdp.mesh import Meshes, check_reshard, open_meshes, shard_size
 from rl_backend_fsdp.weights import WeightGatherer, owner_ranks
 
 
@@ -36,7 +39,7 @@ class FSDPEngine(HFTrainingEngine):
         super().__init__(role, model, config, context)
         self.options: FSDPConfig = config.plugin or FSDPConfig()
         self._lease = ProcessGroupLease()
-        self._mesh: DeviceMesh | None = None
+        self._meshes: Meshes | None = None
 
     @property
     def load_dtype(self) -> torch.dtype:
@@ -54,34 +57,38 @@ class FSDPEngine(HFTrainingEngine):
 
     def open(self) -> None:
         """See ``HFTrainingEngine``."""
-        size = self.options.fsdp_size
-        if size not in (-1, self.context.world_size):
-            msg = (
-                f"fsdp_config.fsdp_size is {size}, with {self.context.world_size} workers; several copies of the model are not "
-                "supported by this version. Leave it at -1, which cuts one copy over all workers"
-            )
-            raise ConfigError(msg)
+        context = self.context
+        shards = shard_size(self.options.fsdp_size, context.world_size)
+        check_reshard(self.options.reshard_after_forward, shards)
+        if self.options.full_determinism:
+            prepare_determinism()
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self._lease.acquire(self.context, self.options.collective_timeout_s)
-        self._mesh = init_device_mesh(self.device.type, (self.context.world_size,), mesh_dim_names=("shard",))
+        self._meshes = open_meshes(
+            self.device.type, context.rank, context.world_size, shards, self.config.sequence_parallel_size
+        )
+        self.sequence_parallel = self._meshes.sequence
 
     def shut(self) -> None:
         """See ``HFTrainingEngine``."""
-        self._mesh = None
+        self._meshes = None
+        self.sequence_parallel = None
         self._lease.release()
 
     @property
-    def mesh(self) -> DeviceMesh:
-        """The workers that share the model."""
-        assert self._mesh is not None  # open() came first
-        return self._mesh
+    def meshes(self) -> Meshes:
+        """How the workers are grouped."""
+        assert self._meshes is not None  # open() came first
+        return self._meshes
 
     def shard(self, module: TokenModel) -> None:
         """See ``HFTrainingEngine``."""
-        options: dict[str, Any] = {"mesh": self.mesh, "mp_policy": self._precision()}
+        options: dict[str, Any] = {"mesh": self.meshes.model, "mp_policy": self._precision()}
+        if self.options.offload_policy:
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
         blocks = self._blocks(module)
-        if self.context.world_size == 1 and self.compute_dtype == self.load_dtype:
+        if self.context.world_size == 1 and self.compute_dtype == self.load_dtype and not self.options.offload_policy:
             # One worker has all of every tensor, in the type it computes in: there is nothing to cut, gather or convert.
             module.to(self.device)
             for tensor in (*module.parameters(), *module.buffers()):
@@ -96,6 +103,10 @@ class FSDPEngine(HFTrainingEngine):
             # Gradients are sums over ranks; FSDP2 would average them.
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
+        if self.options.forward_prefetch:
+            sharded: Any = blocks
+            for block, following in pairwise(sharded):
+                block.set_modules_to_forward_prefetch([following])
 
     def _precision(self) -> MixedPrecisionPolicy:
         if self.compute_dtype == self.load_dtype:
@@ -124,6 +135,12 @@ class FSDPEngine(HFTrainingEngine):
         root = self.module("forward_backward")
         if isinstance(root, FSDPModule):
             root.set_requires_gradient_sync(is_last or not self.options.use_no_sync_for_gradient_accumulation)
+            # Copies of the model need the sum of their gradients once, whatever is added up within each of them.
+            root.set_requires_all_reduce(is_last)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """See ``HFTrainingEngine``."""
+        return deterministic_kernels(wanted=self.options.full_determinism)
 
     def after_forward(self) -> None:
         """See ``HFTrainingEngine``; a gathered root would be used again by the next pass, whatever happened meanwhile."""
@@ -134,10 +151,14 @@ class FSDPEngine(HFTrainingEngine):
     def grad_norm(self, gradients: Sequence[Tensor]) -> float:
         """See ``HFTrainingEngine``."""
         norms = torch._foreach_norm([self.local(gradient) for gradient in gradients]) if gradients else []
-        squares = [norm.double().square() for norm in norms]
+        squares = [norm.to(self.device, torch.float64).square() for norm in norms]
         total = torch.stack([torch.zeros((), dtype=torch.float64, device=self.device), *squares]).sum()
-        dist.all_reduce(total, group=self.mesh.get_group())
+        dist.all_reduce(total, group=self.meshes.shard_group)
         return float(total.sqrt())
+
+    def on_device(self, tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+        """See ``HFTrainingEngine``; what is always on the host need not leave the device."""
+        return (tensor for tensor in super().on_device(tensors) if tensor.device.type == self.device.type)
 
     def local(self, tensor: Tensor) -> Tensor:
         """See ``HFTrainingEngine``."""
@@ -147,11 +168,11 @@ class FSDPEngine(HFTrainingEngine):
 
     def gather(self, specs: Sequence[WeightSpec], tensors: Sequence[Tensor]) -> list[Tensor]:
         """See ``HFTrainingEngine``."""
-        return WeightGatherer(self.mesh).gather(specs, tensors)
+        return WeightGatherer(self.meshes.shard_group, self.device).gather(specs, tensors)
 
     def owner_ranks(self, tensor: Tensor) -> tuple[int, ...]:
         """See ``HFTrainingEngine``."""
-        return owner_ranks(tensor, self.context.world_size)
+        return owner_ranks(tensor, self.meshes.shard_size, self.context.world_size)
 
     # Checkpoints.
 

@@ -18,7 +18,7 @@ def rl_plugins() -> Iterable[Record]:
             target="rl_backend_fsdp.engine:FSDPEngine",
             summary="Any Hugging Face causal language model, sharded over the workers by PyTorch FSDP2.",
             requires=("torch>=2.11,<2.14",),
-            capabilities=frozenset({"cpu"}),
+            capabilities=frozenset({"cpu", "lora", "sequence_parallel"}),
             config="rl_backend_fsdp.config:FSDPConfig",
             config_key="fsdp_config",
             mount=("actor", "ref", "critic", "reward_model"),

@@ -13,17 +13,18 @@ import torch
 import torch.distributed as dist
 from rl_core.contracts.weights import WeightSpec
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 
 
 class WeightGatherer:
-    """Gathers tensors over the ranks of a mesh, all those of one type in one exchange."""
+    """Gathers tensors over the ranks that share a copy of the model, all those of one type in one exchange."""
 
-    def __init__(self, mesh: DeviceMesh) -> None:
-        """Gather over all ranks of ``mesh``."""
-        self._group = mesh.get_group()
-        self._size = mesh.size()
+    def __init__(self, group: ProcessGroup, device: torch.device) -> None:
+        """Gather over ``group``, onto ``device``."""
+        self._group = group
+        self._size = group.size()
+        self._device = device
 
     def gather(self, specs: Sequence[WeightSpec], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Whole tensors on every rank, in the types that ``specs`` promise. Collective.
@@ -40,7 +41,7 @@ class WeightGatherer:
                 by_dtype.setdefault(dtype, []).append(number)
             else:
                 local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-                whole[number] = local.detach().to(dtype)
+                whole[number] = local.detach().to(self._device, dtype)
         for dtype, numbers in by_dtype.items():
             gathered = self._gather_same([tensors[number] for number in numbers], dtype)
             for number, tensor in zip(numbers, gathered, strict=True):
@@ -49,7 +50,7 @@ class WeightGatherer:
 
     def _gather_same(self, tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
         pieces = [_piece_size(tensor.shape, self._size) for tensor in tensors]
-        device = tensors[0].device
+        device = self._device  # of the exchange; shards may be kept on the host
         own = torch.zeros(sum(pieces), dtype=dtype, device=device)
         start = 0
         for tensor, size in zip(tensors, pieces, strict=True):
@@ -67,12 +68,18 @@ class WeightGatherer:
         return whole
 
 
-def owner_ranks(tensor: Tensor, world_size: int) -> tuple[int, ...]:
-    """Ranks that hold a part of ``tensor``: all of them, unless it has too few rows to go round."""
+def owner_ranks(tensor: Tensor, shards: int, world_size: int) -> tuple[int, ...]:
+    """Ranks that hold a part of ``tensor``: all of them, unless it has too few rows to go round.
+
+    Args:
+        tensor: sharded, or whole on every rank.
+        shards: consecutive ranks that share one copy of the model.
+        world_size: ranks of all copies.
+    """
     if not isinstance(tensor, DTensor) or not tensor.dim():
         return tuple(range(world_size))
-    rows = -(-tensor.shape[0] // world_size)
-    return tuple(rank for rank in range(world_size) if rank * rows < tensor.shape[0])
+    rows = -(-tensor.shape[0] // shards)
+    return tuple(rank for rank in range(world_size) if rank % shards * rows < tensor.shape[0])
 
 
 def _piece_size(shape: torch.Size, world_size: int) -> int:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,17 +38,20 @@ from rl_dataproto import DataProto
 from torch import Tensor
 from torch.optim import Optimizer
 
+from rl_engine.attention import choose_attention
 from rl_engine.device_states import DeviceStates
 from rl_engine.engine_record import EngineRecord, shapes_of
+from rl_engine.engine_streams import EngineStreams
 from rl_engine.exporting import export_engine
 from rl_engine.loading import load_token_model
+from rl_engine.lora.export import export_adapter
 from rl_engine.micro_batches import MicroBatch, micro_batches, require_columns, rows_in_order
 from rl_engine.optim import check_schedule, learning_rate_at, make_optimizer, set_learning_rate
-from rl_engine.packed_attention import use_packed_attention
 from rl_engine.rng import RandomStream, stream_seed
 from rl_engine.self_check import require_separate_sequences, two_sequences
+from rl_engine.sequence_parallel import SequenceParallel, check_sequence_parallel
+from rl_engine.sequence_parallel_attention import use_sequence_parallel
 from rl_engine.token_model import PolicyModel, TokenModel
-from rl_engine.weights import build_manifest, weight_stream
 
 
 class HFTrainingEngine(TrainingEngine):
@@ -66,8 +70,12 @@ class HFTrainingEngine(TrainingEngine):
         self.schedule_step = 0
         self.skipped_steps = 0
         """Optimizer steps that were not taken because the gradient was not finite."""
+        self.attention = "padded"
+        """How attention is computed; see ``rl_engine.attention``."""
+        self.sequence_parallel: SequenceParallel | None = None
+        """The ranks that this one shares sequences with; opened by the backend."""
         self._module: TokenModel | None = None
-        self._manifest: WeightManifest | None = None
+        self.streams = EngineStreams(self)
 
     # What a backend adds.
 
@@ -97,6 +105,10 @@ class HFTrainingEngine(TrainingEngine):
     def before_backward(self, *, is_last: bool) -> None:
         """A forward and backward pass follows; gradients must be added up over ranks by the end of the last one."""
 
+    def computing(self) -> AbstractContextManager[None]:
+        """Around everything that runs kernels of the model or the optimizer."""
+        return nullcontext()
+
     @abstractmethod
     def after_forward(self) -> None:
         """A pass without gradient is over: drop what was gathered for it."""
@@ -124,6 +136,7 @@ class HFTrainingEngine(TrainingEngine):
         if self._module is not None:
             msg = f"initialize was called twice on this {self.role} engine; close it and build a new one"
             raise RlError(msg)
+        check_sequence_parallel(self.config.sequence_parallel_size, self.context.world_size, pads=self.pads)
         if self.config.optim is not None:
             check_schedule(self.config.optim, self.config.total_training_steps)
         try:
@@ -134,25 +147,35 @@ class HFTrainingEngine(TrainingEngine):
                 self.load_dtype,
                 temperature=self.config.temperature,
                 is_trained=self.is_trained,
+                frozen_dtype=self.compute_dtype,
+                seed=self.config.seed,
             )
-            self._choose_attention(module)
             self.shard(module)
             self._module = module
+            self._choose_attention(module)
+            self._share_sequences(module)
             self._check_model(module)
+            if self.compiles:  # after the trials above, for which it would not pay
+                module.compile_kernels()
             self._make_states(module)
+            self.streams.find_base()
         except BaseException:
             self.close()
             raise
         self.seed_random()
 
     def _make_states(self, module: TokenModel) -> None:
-        self.states.add(EngineState.PARAMETERS, lambda: map(self.local, self._all_tensors(module)))
+        self.states.add(EngineState.PARAMETERS, lambda: self.on_device(self._all_tensors(module)))
         if self.config.optim is None:
             return
         self.optimizer = optimizer = make_optimizer(self.parameters(), self.config.optim)
         set_learning_rate(optimizer, self.learning_rate())
-        self.states.add(EngineState.GRADIENTS, lambda: map(self.local, self.gradients()))
-        self.states.add(EngineState.OPTIMIZER, lambda: map(self.local, _state_tensors(optimizer)))
+        self.states.add(EngineState.GRADIENTS, lambda: self.on_device(self.gradients()))
+        self.states.add(EngineState.OPTIMIZER, lambda: self.on_device(_state_tensors(optimizer)))
+
+    def on_device(self, tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The plain tensors of a state that leaves the device and comes back."""
+        return map(self.local, tensors)
 
     @staticmethod
     def _all_tensors(module: TokenModel) -> Iterable[Tensor]:
@@ -161,11 +184,34 @@ class HFTrainingEngine(TrainingEngine):
 
     @torch.no_grad()
     def _choose_attention(self, module: TokenModel) -> None:
-        """On the CPU there is no kernel that knows where packed sequences end."""
-        if self.device.type == "cpu" and not self.pads:
-            inputs = two_sequences(module.hf_config, 0)
-            module.eval()
-            use_packed_attention(module.hf_config, lambda: module.hidden_states(inputs))
+        """Find the fastest attention that this model and machine have for packed sequences."""
+        if self.pads:
+            return
+        hidden_states = self._trial(module)
+        self.attention = choose_attention(module.hf_config, self.device, self.compute_dtype, hidden_states)
+
+    @torch.no_grad()
+    def _share_sequences(self, module: TokenModel) -> None:
+        """Cut every pack over the ranks that share it, if the model is the same with it."""
+        parallel = self.sequence_parallel
+        if parallel is None:
+            return
+        hidden_states = self._trial(module)
+        expected = hidden_states()
+        module.sequence_parallel = parallel
+        use_sequence_parallel(module.hf_config, parallel, hidden_states, expected)
+
+    def _trial(self, module: TokenModel) -> Callable[[], Tensor]:
+        """A pass over two packed sequences, always the same. Collective."""
+        inputs = two_sequences(module.hf_config, 0).to(self.device)
+        module.eval()
+
+        def hidden_states() -> Tensor:
+            found: Tensor = module(inputs, {"hidden"})["hidden"]
+            self.after_forward()
+            return found
+
+        return hidden_states
 
     @torch.no_grad()
     def _check_model(self, module: TokenModel) -> None:
@@ -185,13 +231,18 @@ class HFTrainingEngine(TrainingEngine):
         self.states.clear()
         self.optimizer = None
         self._module = None
-        self._manifest = None
+        self.streams.clear()
         self.shut()
 
     @property
     def is_trained(self) -> bool:
         """Whether the role has an optimizer."""
         return self.config.optim is not None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether kernels are compiled: on the CPU, compiling takes longer than it saves in a run of any usual length."""
+        return self.config.compiled and self.device.type == "cuda"
 
     @property
     def pads(self) -> bool:
@@ -222,8 +273,10 @@ class HFTrainingEngine(TrainingEngine):
         self.random.seed(stream_seed(self.config.seed, self.context.rank, self.schedule_step))
 
     def dispatch_info(self) -> DispatchInfo:
-        """Every rank has rows of its own and answers."""
-        return DispatchInfo(dp_rank=self.context.rank, dp_size=self.context.world_size, is_collect=True)
+        """Ranks that share sequences have the same rows, and the first of them answers."""
+        size = self.config.sequence_parallel_size
+        group, place = divmod(self.context.rank, size)
+        return DispatchInfo(dp_rank=group, dp_size=max(1, self.context.world_size // size), is_collect=place == 0)
 
     # Computing.
 
@@ -234,7 +287,7 @@ class HFTrainingEngine(TrainingEngine):
         wanted = self._known_outputs(module, outputs)
         found: dict[str, list[tuple[MicroBatch, Tensor]]] = {name: [] for name in wanted}
         module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self.computing():
             size, budget = self.config.forward_micro_batch_size, self.config.forward_max_tokens
             require_columns(batch, "input_ids", "responses")
             read = batch.select(batch_keys=["input_ids", "responses"], non_tensor_batch_keys=[])
@@ -255,7 +308,7 @@ class HFTrainingEngine(TrainingEngine):
         require_columns(batch, "response_mask")
         reports: list[Mapping[str, Metric]] = [{"loss": Metric(0.0, "sum", keep_nan=True, count=0)}]
         module.train()
-        with self.random.active():
+        with self.random.active(), self.computing():
             for micro in self._micro_batches(batch, self.config.micro_batch_size, self.config.max_tokens):
                 self.before_backward(is_last=micro.is_last)
                 outputs = module(micro.inputs, wanted)
@@ -274,7 +327,7 @@ class HFTrainingEngine(TrainingEngine):
         return micro_batches(
             batch,
             size=size,
-            max_tokens=max_tokens,
+            max_tokens=None if max_tokens is None else max_tokens * self.config.sequence_parallel_size,
             padded=self.pads,
             shift=shift,
             collective=self.context.collective,
@@ -319,7 +372,8 @@ class HFTrainingEngine(TrainingEngine):
             if limit is not None and norm > limit:
                 torch._foreach_mul_([self.local(gradient) for gradient in self.gradients()], limit / norm)
             set_learning_rate(optimizer, rate)
-            optimizer.step()
+            with self.computing():
+                optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return StepResult(norm, skipped=skipped, learning_rate=rate)
 
@@ -340,42 +394,36 @@ class HFTrainingEngine(TrainingEngine):
 
     def weight_manifest(self, stream: WeightStream = "weights") -> WeightManifest:
         """See ``TrainingEngine``."""
-        module = self.module("weight_manifest")
-        if stream != "weights":
-            msg = f"the stream {stream!r} was asked of a {self.role} engine that has no adapter; it streams 'weights'"
-            raise ConfigError(msg)
-        if self._manifest is None:
-            self._manifest = build_manifest(
-                module.named_weights(), wire_dtype=self.compute_dtype, owner_ranks=self.owner_ranks
-            )
-        return self._manifest
+        return self.streams.manifest(stream)
 
     def named_weights(self, bucket_bytes: int, stream: WeightStream = "weights") -> Iterator[WeightBucket]:
         """See ``TrainingEngine``."""
-        manifest = self.weight_manifest(stream)
-        self.states.require("named_weights", EngineState.PARAMETERS)
-        tensors = dict(self.module("named_weights").named_weights())
-
-        def gather(specs: Sequence[WeightSpec]) -> list[Tensor]:
-            with torch.no_grad():
-                return self.gather(specs, [tensors[spec.name] for spec in specs])
-
-        return weight_stream(manifest, bucket_bytes, gather)
+        return self.streams.buckets(bucket_bytes, stream)
 
     def export_hf(self, directory: Path) -> None:
+        """See ``TrainingEngine``; with adapters, ``model.lora.export`` says whether they are merged or alone."""
+        adapter = self.module("export_hf").adapter
+        if adapter is not None and adapter.settings.export == "adapter":
+            export_adapter(self, adapter, directory)
+        else:
+            export_engine(self, directory)
+
+    def disable_adapter(self) -> AbstractContextManager[None]:
         """See ``TrainingEngine``."""
-        export_engine(self, directory)
+        adapter = self.module("disable_adapter").adapter
+        return nullcontext() if adapter is None else adapter.off()
 
     def record(self) -> EngineRecord:
         """What a checkpoint says about this engine."""
         return EngineRecord(
             backend=self.backend,
             role=self.role.value,
-            shapes=shapes_of(self.weight_manifest()),
+            shapes=shapes_of(self.streams.kept),
             world_size=self.context.world_size,
             schedule_step=self.schedule_step,
             skipped_steps=self.skipped_steps,
             has_optimizer=self.is_trained,
+            base=self.streams.base,
         )
 
     # What is where.

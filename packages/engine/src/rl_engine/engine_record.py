@@ -12,6 +12,8 @@ from typing import Final
 from rl_core.contracts.weights import WeightManifest
 from rl_core.errors import CheckpointError
 
+from rl_engine.lora.base import BaseReference, check_base
+
 FILE: Final = "engine.json"
 FORMAT: Final = 1
 
@@ -29,6 +31,7 @@ class EngineRecord:
         schedule_step: trainer steps done.
         skipped_steps: optimizer steps not taken.
         has_optimizer: whether optimizer state was saved.
+        base: what adapters belong to; None where the whole model is saved.
     """
 
     format: int = FORMAT
@@ -39,6 +42,7 @@ class EngineRecord:
     schedule_step: int
     skipped_steps: int
     has_optimizer: bool
+    base: BaseReference | None = None
 
     def write(self, directory: Path) -> None:
         """Write the record into ``directory``."""
@@ -55,6 +59,8 @@ class EngineRecord:
         try:
             values = json.loads((directory / FILE).read_text(encoding="utf-8"))
             record = cls(**values)
+            if isinstance(record.base, dict):
+                record = dataclasses.replace(record, base=BaseReference(**record.base))
         except (OSError, ValueError, TypeError) as error:
             msg = f"{directory} holds no complete checkpoint of a training engine ({error}); choose another global_step folder"
             raise CheckpointError(msg) from error
@@ -71,8 +77,11 @@ class EngineRecord:
             directory: for the message.
 
         Raises:
-            CheckpointError: backend, role or a tensor's name or shape differ; or optimizer state is wanted and not there.
+            CheckpointError: backend, role, base model or a tensor's name or shape differ; or optimizer state is wanted and
+                not there.
         """
+        if (self.backend, self.role) == (expected.backend, expected.role):
+            check_base(self.base, expected.base, directory)
         different = sorted(
             name
             for name in {*self.shapes, *expected.shapes}

@@ -10,6 +10,8 @@ from rl_core.contracts.engine import EngineRole
 from transformers import PreTrainedConfig
 
 from rl_engine.checkpoint_files import require_same_names
+from rl_engine.lora.adapter import add_adapter
+from rl_engine.lora.settings import lora_settings
 from rl_engine.models import load_causal_lm, load_config, load_tokenizer, resolve_folder
 from rl_engine.self_check import require_separable_type
 from rl_engine.token_model import PolicyModel, TokenModel
@@ -19,16 +21,25 @@ _log = logging.getLogger(__name__)
 
 
 def load_token_model(
-    role: EngineRole, section: Any, dtype: torch.dtype, *, temperature: float, is_trained: bool
+    role: EngineRole,
+    section: Any,
+    dtype: torch.dtype,
+    *,
+    temperature: float,
+    is_trained: bool,
+    frozen_dtype: torch.dtype | None = None,
+    seed: int = 1,
 ) -> TokenModel:
     """Load what ``role`` needs on the CPU.
 
     Args:
         role: policy and reference score tokens, value and reward models judge.
         section: the ``model`` section.
-        dtype: of the weights in memory.
+        dtype: of the weights in memory that are trained, or of all.
         temperature: divides the logits.
         is_trained: whether gradients will be taken.
+        frozen_dtype: of the base model's weights beside adapters; None takes ``dtype``.
+        seed: of fresh adapters.
 
     Raises:
         ConfigError: the model cannot be loaded, or cannot be used in this way; says why.
@@ -37,15 +48,20 @@ def load_token_model(
     config = load_config(section, folder)
     if getattr(section, "use_remove_padding", True) is not False:
         require_separable_type(config)
+    # A reference is the base model, whatever is trained on it.
+    settings = None if role is EngineRole.REFERENCE else lora_settings(section)
+    base_dtype = dtype if settings is None or frozen_dtype is None else frozen_dtype
     module: PolicyModel | ValueModel
     if role in (EngineRole.VALUE, EngineRole.REWARD):
-        module = load_value_model(section, dtype, require_head=role is EngineRole.REWARD and not is_trained)
+        module = load_value_model(section, base_dtype, require_head=role is EngineRole.REWARD and not is_trained)
         if role is EngineRole.REWARD:
             module.pad_token_id = _pad_token_id(section, config, is_trained=is_trained)
     else:
-        module = PolicyModel(load_causal_lm(section, dtype, config), temperature=temperature)
+        module = PolicyModel(load_causal_lm(section, base_dtype, config), temperature=temperature)
     _check_names(module, folder)
     module.requires_grad_(is_trained)
+    if settings is not None:
+        module.adapter = add_adapter(module, settings, dtype=dtype, seed=seed, is_trained=is_trained)
     if is_trained and getattr(section, "enable_gradient_checkpointing", False):
         _checkpoint_activations(module)
     return module

@@ -58,17 +58,6 @@ def dtype_by_name(name: str) -> torch.dtype:
     return dtype
 
 
-def choose_attention(override_config: Mapping[str, Any] | None = None) -> str | None:
-    """The attention implementation of every engine, decided here and nowhere else.
-
-    That of ``override_config``; otherwise None, by which transformers takes torch's own kernels (``sdpa``) where the
-    model has them and its plain code (``eager``) where not. Both run on every device and keep packed sequences apart by
-    a mask made from the position ids.
-    """
-    chosen: str | None = (override_config or {}).get("attn_implementation")
-    return chosen
-
-
 def resolve_folder(path: str | None, what: str = "model") -> Path:
     """The folder that holds ``path``: itself, its snapshot in the Hub cache, or a fresh download into that cache.
 
@@ -132,9 +121,10 @@ def load_config(section: Any, folder: Path | None = None, *, for_training: bool 
         setattr(config, name, value)
     if for_training:
         _switch_dropout_off(config, overrides)
-    chosen = choose_attention({"attn_implementation": attention})
-    if chosen is not None:
-        config._attn_implementation = chosen
+    if (
+        attention is not None
+    ):  # otherwise transformers takes torch's own kernels, and ``attention`` better ones for packs
+        config._attn_implementation = attention
     return config
 
 

@@ -70,8 +70,14 @@ def _from_module(parameters: Iterable[Tensor], name: str, optim: Any) -> Optimiz
     accepted = inspect.signature(cls).parameters
     own = dict(setting(optim, "override_optimizer_config", {}))
     parameters = list(parameters)
-    if "fused" in accepted and not own.keys() & _HOW and all(map(_is_plain_on_cpu, parameters)):
-        common["fused"] = True  # by itself torch takes one tensor, and one operation on it, after the other on a CPU
+    if (
+        "fused" in accepted
+        and not own.keys() & _HOW
+        and all(_can_be_fused(name, parameter) for parameter in parameters)
+    ):
+        common["fused"] = (
+            True  # by itself torch takes one operation after the other, on a CPU one tensor after the other
+        )
     arguments = {key: value for key, value in common.items() if key in accepted} | own
     try:
         return cast("Callable[..., Optimizer]", cls)(parameters, **arguments)
@@ -80,9 +86,14 @@ def _from_module(parameters: Iterable[Tensor], name: str, optim: Any) -> Optimiz
         raise ConfigError(msg) from error
 
 
-def _is_plain_on_cpu(parameter: Tensor) -> bool:
+_FUSED_WHEN_SHARDED: Final = {"Adam", "AdamW"}
+"""Optimizers whose fused operation every supported torch knows for sharded parameters."""
+
+
+def _can_be_fused(name: str, parameter: Tensor) -> bool:
     is_plain = type(parameter) in (Tensor, torch.nn.Parameter)
-    return is_plain and parameter.device.type == "cpu" and parameter.is_floating_point()
+    is_known = is_plain or (parameter.device.type == "cuda" and name in _FUSED_WHEN_SHARDED)
+    return is_known and parameter.device.type in ("cpu", "cuda") and parameter.is_floating_point()
 
 
 def check_schedule(optim: Any, total_training_steps: int | None) -> None:

@@ -14,7 +14,7 @@ So a prompt token never meets the output layer, and no table of all tokens exist
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -53,6 +53,7 @@ def score_tokens(
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     with_entropy: bool = True,
     with_sum_pi_squared: bool = False,
+    compiled: bool = False,
 ) -> TokenScores:
     """Log-prob of each token; entropy and sum of squared probabilities of the distribution it was drawn from.
 
@@ -65,6 +66,7 @@ def score_tokens(
         chunk_size: tokens whose logits exist at a time, at least 1.
         with_entropy: compute the entropy; the log-probs are the same to the bit without it.
         with_sum_pi_squared: compute the sum over the vocabulary of p squared; so are they without this.
+        compiled: fuse what happens to each table of logits, so that it is read and written less often.
 
     Returns:
         The scores; there is a gradient also when N is 0. Backward can run once.
@@ -76,8 +78,19 @@ def score_tokens(
         msg = f"chunk_size counts tokens and must be at least 1; found {chunk_size}"
         raise ConfigError(msg)
     scorer: Callable[..., tuple[Tensor, Tensor | None, Tensor | None]] = _ChunkedHead.apply
-    wanted = (with_entropy, with_sum_pi_squared)
-    return TokenScores(*scorer(hidden, head.weight, head.bias, tokens, transform, temperature, chunk_size, wanted))
+    settings = _Settings(transform, temperature, chunk_size, with_entropy, with_sum_pi_squared, compiled)
+    return TokenScores(*scorer(hidden, head.weight, head.bias, tokens, settings))
+
+
+class _Settings(NamedTuple):
+    """The arguments of ``score_tokens`` that are no tensors."""
+
+    transform: LogitTransform
+    temperature: float
+    chunk_size: int
+    with_entropy: bool
+    with_sum_pi_squared: bool
+    compiled: bool
 
 
 class _ChunkedHead(torch.autograd.Function):
@@ -85,32 +98,24 @@ class _ChunkedHead(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        tokens: Tensor,
-        transform: LogitTransform,
-        temperature: float,
-        chunk_size: int,
-        wanted: tuple[bool, bool],
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, settings: _Settings
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         ctx.save_for_backward(hidden, weight, bias, tokens)
-        ctx.settings = (transform, temperature, chunk_size)
+        ctx.settings = settings
         ctx.set_materialize_grads(False)
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         log_probs = torch.empty(len(tokens), dtype=dtype, device=hidden.device)
-        with_entropy, with_sum_pi_squared = wanted
-        entropy = torch.empty_like(log_probs) if with_entropy else None
-        sum_pi_squared = torch.empty_like(log_probs) if with_sum_pi_squared else None
-        for part in _parts(len(tokens), chunk_size):
-            logits = transform(functional.linear(hidden[part], weight, bias))
-            table = _log_softmax(logits, temperature)
-            log_probs[part] = table.gather(-1, tokens[part, None])[:, 0]
-            if entropy is not None:
-                entropy[part] = _entropy(table)
-            if sum_pi_squared is not None:
-                sum_pi_squared[part] = (2.0 * table).exp().sum(-1)
+        entropy = torch.empty_like(log_probs) if settings.with_entropy else None
+        sum_pi_squared = torch.empty_like(log_probs) if settings.with_sum_pi_squared else None
+        score = _fused(_chunk_scores) if settings.compiled else _chunk_scores
+        for part in _parts(len(tokens), settings.chunk_size):
+            logits = settings.transform(functional.linear(hidden[part], weight, bias))
+            found = score(
+                logits, tokens[part], settings.temperature, settings.with_entropy, settings.with_sum_pi_squared
+            )
+            for column, values in zip((log_probs, entropy, sum_pi_squared), found, strict=True):
+                if column is not None and values is not None:
+                    column[part] = values
         if sum_pi_squared is not None:
             ctx.mark_non_differentiable(sum_pi_squared)
         return log_probs, entropy, sum_pi_squared
@@ -121,7 +126,7 @@ class _ChunkedHead(torch.autograd.Function):
         ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None, _: Tensor | None
     ) -> tuple[Any, ...]:
         hidden, weight, bias, tokens = ctx.saved_tensors
-        transform, temperature, chunk_size = ctx.settings
+        settings: _Settings = ctx.settings
         # hidden, weight, bias: frozen ones get no gradient, the others a zero one even when there are no tokens.
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.zeros_like(hidden) if needs_hidden else None
@@ -130,20 +135,18 @@ class _ChunkedHead(torch.autograd.Function):
         grad_bias = torch.zeros_like(widen(bias)) if needs_bias else None
         if grad_log_probs is None and grad_entropy is None:
             return _none_or_cast(grad_hidden, grad_weight, grad_bias, weight, bias)
-        for part in _parts(len(tokens), chunk_size):
+        gradient = _fused(_chunk_gradient) if settings.compiled else _chunk_gradient
+        for part in _parts(len(tokens), settings.chunk_size):
             raw = functional.linear(hidden[part], weight, bias)
             with torch.enable_grad():
-                shaped = raw if transform is identity else transform(raw.requires_grad_())
-            table = _log_softmax(shaped.detach(), temperature)
-            grad = _logit_gradient(
-                table,
+                shaped = raw if settings.transform is identity else settings.transform(raw.requires_grad_())
+            grad = gradient(
+                shaped.detach(),
                 tokens[part],
+                settings.temperature,
                 None if grad_log_probs is None else grad_log_probs[part],
                 None if grad_entropy is None else grad_entropy[part],
             )
-            if temperature != 1:
-                grad /= temperature
-            grad = grad.to(raw.dtype)
             if shaped is not raw:
                 (grad,) = torch.autograd.grad(shaped, raw, grad)
             if grad_hidden is not None:
@@ -155,6 +158,31 @@ class _ChunkedHead(torch.autograd.Function):
         return _none_or_cast(grad_hidden, grad_weight, grad_bias, weight, bias)
 
 
+@cache
+def _fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` compiled, for any number of tokens."""
+    compiled: Callable[..., Any] = torch.compile(function, dynamic=True)
+    return compiled
+
+
+def _chunk_scores(
+    logits: Tensor, tokens: Tensor, temperature: float, with_entropy: bool, with_sum_pi_squared: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """[n, V] logits -> what ``TokenScores`` holds, [n] each."""
+    table = _log_softmax(logits, temperature)
+    log_probs = table.gather(-1, tokens[:, None])[:, 0]
+    entropy = _entropy(table) if with_entropy else None
+    return log_probs, entropy, (2.0 * table).exp().sum(-1) if with_sum_pi_squared else None
+
+
+def _chunk_gradient(
+    logits: Tensor, tokens: Tensor, temperature: float, log_probs: Tensor | None, entropy: Tensor | None
+) -> Tensor:
+    """[n, V] gradient of the logits, in their type, from those of log-probs and entropy [n]."""
+    grad = _logit_gradient(_log_softmax(logits, temperature), tokens, log_probs, entropy)
+    return (grad if temperature == 1 else grad / temperature).to(logits.dtype)
+
+
 def _none_or_cast(
     hidden: Tensor | None, weight: Tensor | None, bias: Tensor | None, like_weight: Tensor, like_bias: Tensor | None
 ) -> tuple[Any, ...]:
@@ -163,7 +191,7 @@ def _none_or_cast(
         None if grad is None or tensor is None else grad.to(tensor.dtype)
         for grad, tensor in ((weight, like_weight), (bias, like_bias))
     )
-    return (hidden, *grads, None, None, None, None, None)
+    return (hidden, *grads, None, None)
 
 
 def _log_softmax(logits: Tensor, temperature: float) -> Tensor:

@@ -9,35 +9,29 @@ sees the pack::
                                                                            c0 c1 c2
 
 The layout of the pack travels through the model in the place of the attention mask, so it also reaches layers that are
-computed again in the backward pass. A model that looks into its mask fails the trial in ``use_packed_attention`` and keeps
-the attention it has.
+computed again in the backward pass. A model that looks into its mask fails the trial in ``attention.choose_attention`` and
+keeps the attention it has.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from rl_core.algorithms.precision import widen
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-
-_log = logging.getLogger(__name__)
 
 PACKED: Final = "rl_packed"
 """Name of the implementation in transformers."""
 
-_REPLACES: Final = "sdpa"
-_UNSUPPORTED: Final = ("position_bias", "softcap", "s_aux", "output_attentions")
-_CLOSE: Final = {torch.float64: 1e-9, torch.float32: 1e-4}
+_UNSUPPORTED: Final = ("position_bias", "softcap", "s_aux", "output_attentions", "dropout")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,6 +56,8 @@ class Layout:
         """Group sequences of ``lengths`` [B], which fill the pack in this order."""
         sizes = [size for size in lengths if size]
         self.longest = max(sizes, default=0)
+        self.offsets = torch.tensor([0, *sizes], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
+        """[B + 1] int32, where each sequence begins, and the end."""
         self.order: Tensor | None = None
         """[total] int64, for each token of the pack its place in the outputs of all groups; None when that is its own."""
         if len(set(sizes)) == 1:
@@ -98,6 +94,11 @@ def _of_about_one_length(sizes: Sequence[int]) -> list[list[int]]:
 
 
 _current: ContextVar[Layout | None] = ContextVar("packed_layout", default=None)
+
+
+def current_layout() -> Layout | None:
+    """The layout of the pack that a model is called with now."""
+    return _current.get()
 
 
 @contextmanager
@@ -151,10 +152,7 @@ def packed_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
         return found
-    unsupported = [name for name in _UNSUPPORTED if kwargs.get(name) not in (None, False)]
-    if unsupported or kwargs.get("is_causal") is False:
-        msg = f"attention over packed sequences knows no {', '.join(unsupported) or 'attention to later tokens'}"
-        raise ValueError(msg)
+    refuse_unsupported(kwargs)
     outputs = [
         scaled_dot_product_attention(
             _rows(query, group),
@@ -182,27 +180,18 @@ def _rows(states: Tensor, group: _Group) -> Tensor:
     return chosen.unflatten(2, (group.count, group.length))[0].transpose(0, 1)
 
 
-def use_packed_attention(config: PreTrainedConfig, hidden_states: Callable[[], Tensor]) -> bool:
-    """Let a model use this attention if it has torch's own and comes to the same with it; says whether it does.
+def refuse_unsupported(arguments: Mapping[str, Any]) -> None:
+    """Raise for what a model wants of its attention and neither implementation over packs has.
 
-    Args:
-        config: of the model; changed.
-        hidden_states: a pass over packed sequences without gradient, the same each time.
+    Raises:
+        ValueError: names it.
     """
-    if config._attn_implementation != _REPLACES:
-        return False
-    expected = widen(hidden_states())
-    config._attn_implementation = PACKED
-    try:
-        found = widen(hidden_states())
-        limit = _CLOSE.get(found.dtype, 1e-4) * max(1.0, float(expected.abs().max()))
-        problem = "" if bool((found - expected).abs().max() <= limit) else "it comes to other hidden states"
-    except (AttributeError, TypeError, ValueError, RuntimeError, IndexError) as error:
-        problem = f"{type(error).__name__}: {error}"
-    if problem:
-        config._attn_implementation = _REPLACES
-        _log.info("%s computes attention over whole packs: %s", config.model_type, problem)
-    return not problem
+    unsupported = [name for name in _UNSUPPORTED if arguments.get(name) not in (None, False)]
+    if arguments.get("is_causal") is False:
+        unsupported.append("attention to later tokens")
+    if unsupported:
+        msg = f"attention over packed sequences knows no {', '.join(unsupported)}"
+        raise ValueError(msg)
 
 
 AttentionInterface.register(PACKED, packed_attention)

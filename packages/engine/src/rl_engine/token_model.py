@@ -8,16 +8,30 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from rl_core.algorithms.logprobs import DEFAULT_CHUNK_SIZE
 from rl_core.errors import ConfigError
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from rl_engine.attention import NEEDS_LAYOUT
 from rl_engine.outputs import LogitTransform, find_transform, identity, score_tokens
-from rl_engine.packed_attention import PACKED, Layout, packed_as
+from rl_engine.packed_attention import Layout, packed_as
 from rl_engine.packing import ModelInputs
+from rl_engine.sequence_parallel import SequenceParallel, computing
+from rl_engine.sequence_parallel_attention import implementation_within
+
+if TYPE_CHECKING:
+    from rl_engine.lora.adapter import Adapter
+
+RECOMPILE_LIMIT: Final = 64
+"""Variants of a block in one process; beyond torch's own 8 it would silently be computed without compilation."""
+
+COMPILED_CHUNK_SIZE: Final = 4096
+"""Tokens whose logits exist at a time where no float32 table of them does; each chunk adds to the output layer's gradient,
+which is as large as a thousand tokens' logits."""
 
 
 class TokenModel(nn.Module):
@@ -28,6 +42,18 @@ class TokenModel(nn.Module):
 
     outputs: frozenset[str] = frozenset()
     """Outputs it can give."""
+
+    adapter: Adapter | None = None
+    """Low-rank adapters on the model; None where all weights are trained, or none."""
+
+    sequence_parallel: SequenceParallel | None = None
+    """The ranks that share each packed pass; None for a rank on its own."""
+
+    compiled = False
+    """Whether what happens to logits is compiled."""
+
+    chunk_size = DEFAULT_CHUNK_SIZE
+    """Tokens whose logits exist at a time."""
 
     @property
     @abstractmethod
@@ -44,31 +70,61 @@ class TokenModel(nn.Module):
         """[N, H] hidden states and the tokens [N] that belong to them -> outputs [N]."""
 
     def forward(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
-        """Outputs ``wanted`` of the response tokens of one pass, [N] each."""
-        hidden = self.hidden_states(inputs)
-        return self.heads(hidden.flatten(0, 1)[inputs.select], inputs.tokens, wanted)
+        """Outputs ``wanted`` of the response tokens of one pass, [N] each; collective where ranks share it."""
+        parallel = self.sequence_parallel
+        if parallel is None:
+            hidden = self.hidden_states(inputs)
+            return self.heads(hidden.flatten(0, 1)[inputs.select], inputs.tokens, wanted)
+        share = parallel.cut(inputs)
+        with computing(parallel, share):
+            hidden = self.hidden_states(share.inputs)
+        own = self.heads(hidden[0, share.inputs.select], share.inputs.tokens, wanted)
+        return {name: parallel.join(values, share) for name, values in own.items()}
+
+    def all_hidden_states(self, inputs: ModelInputs) -> Tensor:
+        """``hidden_states``; of the whole pass also where ranks share it."""
+        parallel = self.sequence_parallel
+        if parallel is None:
+            return self.hidden_states(inputs)
+        share = parallel.cut(inputs)
+        with computing(parallel, share):
+            return parallel.join_tokens(self.hidden_states(share.inputs), inputs.input_ids.shape[1])
 
     def hidden_states(self, inputs: ModelInputs) -> Tensor:
         """[1, total, H] or [B, L, H], after the last norm."""
         layout = None
-        if inputs.lengths is not None and self.hf_config._attn_implementation == PACKED:
+        if inputs.lengths is not None and implementation_within(self.hf_config._attn_implementation) in NEEDS_LAYOUT:
             layout = Layout(inputs.lengths, inputs.input_ids.device)
         with packed_as(layout):
             hidden: Tensor = self.backbone(**inputs.arguments()).last_hidden_state
         return hidden
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter and saved buffer under its name in the checkpoint, tied ones under each of their names."""
+        """Every parameter and saved buffer under its name in the checkpoint, tied ones under each of their names.
+
+        Without those of ``adapter``: they are in no such checkpoint.
+        """
         for name, parameter in self.named_parameters(remove_duplicate=False):
-            yield self.checkpoint_name(name), parameter
+            if self.adapter is None or not self.adapter.owns(name):
+                yield self.checkpoint_name(name), parameter
         saved = self.state_dict(keep_vars=True)
         for name, buffer in self.named_buffers(remove_duplicate=False):
             if name in saved:
                 yield self.checkpoint_name(name), buffer
 
+    def compile_kernels(self) -> None:
+        """Compile each block by itself, and what happens to logits; the first passes are slow, later ones faster."""
+        self.compiled = True
+        # Torch counts per function, whatever model it belongs to: roles, passes with and without gradient, lengths.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+        self.chunk_size = COMPILED_CHUNK_SIZE
+        for block in self.layers():
+            block.compile()
+
     def checkpoint_name(self, name: str) -> str:
         """A name within this wrapper as the Hugging Face checkpoint has it."""
-        return name.removeprefix(self.prefix)
+        name = name.removeprefix(self.prefix)
+        return name if self.adapter is None else self.adapter.base_name(name)
 
     def layers(self) -> list[nn.Module]:
         """The blocks that the model must not be cut inside of, in order, none within another; some models name none."""
@@ -76,7 +132,8 @@ class TokenModel(nn.Module):
         found: dict[str, nn.Module] = {}
         for name, module in self.backbone.named_modules():
             inside = any(name.startswith(f"{outer}.") for outer in found)
-            if type(module).__name__ in classes and not inside:
+            # Sharding gives a block a class of its own, below that of the model.
+            if not inside and any(cls.__name__ in classes for cls in type(module).__mro__):
                 found[name] = module
         return list(found.values())
 
@@ -136,6 +193,7 @@ class PolicyModel(TokenModel):
             chunk_size=self.chunk_size,
             with_entropy="entropy" in wanted,
             with_sum_pi_squared="sum_pi_squared" in wanted,
+            compiled=self.compiled,
         )
         return {name: values for name, values in scores._asdict().items() if name in wanted and values is not None}
 
@@ -145,7 +203,7 @@ class PolicyModel(TokenModel):
             self._learn_transform(inputs)
             return {}
         if "hidden" in wanted:
-            return {"hidden": self.hidden_states(inputs)}
+            return {"hidden": self.all_hidden_states(inputs)}
         return super().forward(inputs, wanted)
 
     def _learn_transform(self, inputs: ModelInputs) -> None:

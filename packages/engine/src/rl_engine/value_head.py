@@ -70,7 +70,7 @@ class ValueModel(TokenModel):
     def forward(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
         """See ``TokenModel``; asked for ``"hidden"``, the hidden states of the whole pass."""
         if "hidden" in wanted:
-            return {"hidden": self.hidden_states(inputs)}
+            return {"hidden": self.all_hidden_states(inputs)}
         if self.pad_token_id is not None:
             inputs = read_before_padding(inputs, self.pad_token_id)
         return super().forward(inputs, wanted)

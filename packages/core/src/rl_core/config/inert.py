@@ -81,7 +81,6 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     ("scoring models that write their judgement", ("reward_model.rollout.*",)),
-    ("balancing work over the workers", ("trainer.balance_batch",)),
     (
         "these checkpoint options",
         (

@@ -119,9 +119,15 @@ RULES: Final[tuple[Rule, ...]] = (
             "actor_rollout_ref.model.lora_alpha",
             "actor_rollout_ref.model.lora.",
             "actor_rollout_ref.model.target_modules",
+            "actor_rollout_ref.model.exclude_modules",
         ),
         lambda tree: tree.actor_rollout_ref.model.lora_rank > 0,
         "actor_rollout_ref.model.lora_rank is 0",
+    ),
+    Rule(
+        ("critic.model.lora_alpha", "critic.model.target_modules"),
+        lambda tree: tree.critic.model.lora_rank > 0,
+        "critic.model.lora_rank is 0",
     ),
     Rule(
         (f"{_ROLLOUT}.n_gpus_per_node",),

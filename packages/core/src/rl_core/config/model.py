@@ -18,6 +18,9 @@ class LoraConfig(Node):
     merge: bool = False
     """Send merged weights to the generation engine instead of the adapter alone."""
 
+    export: str = choice("merged", "merged", "adapter")
+    """What an export holds: the whole model with its adapters ``merged``, or the ``adapter`` alone as PEFT reads it."""
+
     dropout: float = number(0.0, ge=0, le=1)
     """Share of adapter inputs dropped while training; anything above 0 makes the ratio of the first pass not 1."""
 

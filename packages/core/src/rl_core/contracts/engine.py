@@ -65,7 +65,8 @@ class EngineConfig:
 
     Attributes:
         micro_batch_size: sequences in one forward/backward; None when a token budget is used.
-        max_tokens: token budget of one forward/backward; None when ``micro_batch_size`` is used.
+        max_tokens: token budget of one forward/backward on each worker that takes part in it; None when
+            ``micro_batch_size`` is used.
         forward_micro_batch_size: sequences in one forward without backward; None for a token budget.
         forward_max_tokens: token budget of one forward without backward.
         grad_clip: largest gradient norm over all ranks; None does not clip.
@@ -73,6 +74,7 @@ class EngineConfig:
         total_training_steps: trainer steps of the run, for schedules; None when unknown.
         temperature: divides the logits before log-probs, entropy and sums of squared probabilities are taken.
         seed: of everything random in the engine.
+        sequence_parallel_size: workers that share the tokens of each sequence; 1 shares none.
         plugin: the plugin's own section (its config dataclass), mounted under its ``config_key``.
     """
 
@@ -84,7 +86,9 @@ class EngineConfig:
     optim: Any = None
     total_training_steps: int | None = None
     temperature: float = 1.0
+    compiled: bool = False
     seed: int = 1
+    sequence_parallel_size: int = 1
     plugin: Any = None
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rl_core.contracts.balance import balanced_parts
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -40,12 +42,18 @@ class MiniBatch:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatchPlan:
-    """The optimizer steps of one update, in order."""
+    """The optimizer steps of one update, in order.
+
+    Attributes:
+        batches: the steps.
+        costs: [B] float64, work of each row of the batch, to share it out evenly; None deals rows in their order.
+    """
 
     batches: tuple[MiniBatch, ...]
+    costs: NDArray[np.float64] | None = None
 
     def split(self, dp_size: int) -> list[tuple[NDArray[np.int64], MiniBatchPlan]]:
-        """Cut every mini-batch into ``dp_size`` nearly equal parts.
+        """Cut every mini-batch into ``dp_size`` nearly equal parts, of about the same cost where costs are known.
 
         Returns:
             For each data-parallel rank the rows it needs, each once (int64, rows of the batch), and the plan in
@@ -54,10 +62,15 @@ class MiniBatchPlan:
         """
         parts: list[list[NDArray[np.int64]]] = [[] for _ in range(dp_size)]
         for number, batch in enumerate(self.batches):
-            pieces = np.array_split(batch.rows, dp_size)
+            pieces = self._pieces(batch.rows, dp_size)
             for rank in range(dp_size):
                 parts[(rank + number) % dp_size].append(pieces[rank])
         return [self._local(part) for part in parts]
+
+    def _pieces(self, rows: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+        if self.costs is None or count == 1:
+            return np.array_split(rows, count)
+        return [rows[part] for part in balanced_parts(self.costs[rows], count)]
 
     def _local(self, parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], MiniBatchPlan]:
         rows = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)

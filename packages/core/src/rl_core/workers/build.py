@@ -36,7 +36,9 @@ def build_actor(
         optim=actor.optim,
         total_training_steps=total_training_steps,
         temperature=rollout.temperature,
+        compiled=actor.use_torch_compile,
         seed=config.trainer.seed,
+        sequence_parallel_size=actor.ulysses_sequence_parallel_size,
         plugin=plugin_section(actor, actor.strategy, registry),
     )
     return _engine(actor.strategy, EngineRole.POLICY, config.actor_rollout_ref.model, engine_config, context, registry)
@@ -45,13 +47,16 @@ def build_actor(
 def build_reference(config: PPOTrainerConfig, context: WorkerContext, registry: Registry) -> TrainingEngine:
     """The frozen reference policy's engine."""
     ref, rollout = config.actor_rollout_ref.ref, config.actor_rollout_ref.rollout
-    strategy = ref.strategy or config.actor_rollout_ref.actor.strategy
+    actor = config.actor_rollout_ref.actor
+    strategy = ref.strategy or actor.strategy
     dynamic = bool(ref.log_prob_use_dynamic_bsz)
     engine_config = EngineConfig(
         forward_micro_batch_size=None if dynamic else ref.log_prob_micro_batch_size_per_gpu,
         forward_max_tokens=ref.log_prob_max_token_len_per_gpu if dynamic else None,
         temperature=rollout.temperature,
+        compiled=bool(ref.use_torch_compile),
         seed=config.trainer.seed,
+        sequence_parallel_size=ref.ulysses_sequence_parallel_size or actor.ulysses_sequence_parallel_size,
         plugin=plugin_section(ref, strategy, registry),
     )
     return _engine(strategy, EngineRole.REFERENCE, config.actor_rollout_ref.model, engine_config, context, registry)
@@ -73,6 +78,7 @@ def build_critic(
         optim=critic.optim,
         total_training_steps=total_training_steps,
         seed=config.trainer.seed,
+        sequence_parallel_size=critic.ulysses_sequence_parallel_size,
         plugin=plugin_section(critic, strategy, registry),
     )
     return _engine(strategy, EngineRole.VALUE, critic.model, engine_config, context, registry)
@@ -113,6 +119,7 @@ def build_reward_model(
         optim=section.optim if is_trained else None,
         total_training_steps=total_training_steps if is_trained else None,
         seed=config.trainer.seed,
+        sequence_parallel_size=section.ulysses_sequence_parallel_size,
         plugin=plugin_section(section, strategy, registry),
     )
     return _engine(strategy, role, section.model if model is None else model, engine_config, context, registry)
@@ -157,6 +164,7 @@ def _offline(
         optim=config.optim,
         total_training_steps=total_training_steps,
         seed=config.trainer.seed,
+        sequence_parallel_size=section.ulysses_sequence_parallel_size,
         plugin=plugin_section(section, section.strategy, registry),
     )
     return _engine(section.strategy, role, config.model, engine_config, context, registry)

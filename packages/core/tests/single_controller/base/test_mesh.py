@@ -8,13 +8,14 @@ from rl_core.contracts.mini_batch import MiniBatch, MiniBatchPlan
 from rl_core.errors import WorkerError
 from rl_core.metrics import Metric
 from rl_core.single_controller.base.mesh import (
+    BALANCE_KEY,
     PLAN_KEY,
     collecting_ranks,
     make_mini_batch_dispatch_fn,
     make_nd_compute_dataproto_dispatch_fn,
     make_nd_gather_dataproto_dispatch_fn,
 )
-from rl_dataproto import DataProto
+from rl_dataproto import DataProto, jagged_from_rows
 
 TRAIN = make_nd_compute_dataproto_dispatch_fn("train")
 UPDATE = make_mini_batch_dispatch_fn("train")
@@ -222,3 +223,36 @@ def test_gathering_gives_everybody_the_same_arguments_and_joins_what_answering_r
         ((0.5,), {"wait": True}, collects) for _, _, collects in DP2_TP2
     ]
     assert rows_of(gather.collect_fn(scope, [batch(0), None, batch(1, 2), None])) == [0, 1, 2]
+
+
+def ragged(*sizes, **meta):
+    """Rows of ``sizes`` tokens, named by their place."""
+    ids = jagged_from_rows([torch.zeros(size, dtype=torch.int64) for size in sizes])
+    places = torch.arange(len(sizes), dtype=torch.float64)
+    return DataProto.from_dict({"input_ids": ids, "x": places}, {"uid": [f"u{row}" for row in range(len(sizes))]}, meta)
+
+
+@pytest.mark.parametrize("mesh", [DP2_TP2, PP2_DP2, REVERSED])
+def test_balanced_rows_come_back_in_the_order_they_went(make_scope, mesh):
+    sizes = (900, 800, 700, 600, 5, 4, 3, 2)
+    scope = make_scope(mesh)
+    calls = TRAIN.dispatch_fn(scope, ragged(*sizes, **{BALANCE_KEY: True}))
+    sent = {tuple(rows) for rows in pieces(calls)}
+    loads = [sum(sizes[row] for row in rows) for rows in sent]
+    assert sorted(row for rows in sent for row in rows) == list(range(8))
+    assert max(loads) - min(loads) < 800
+    outputs = [call.args[0] if call.answers else "not looked at" for call in calls]
+    assert rows_of(TRAIN.collect_fn(scope, outputs)) == list(range(8))
+
+
+def test_rows_without_the_key_keep_their_order(make_scope):
+    calls = TRAIN.dispatch_fn(make_scope(DP2_TP2), ragged(9, 8, 1, 1))
+    assert pieces(calls) == [[0, 1], [0, 1], [2, 3], [2, 3]]
+
+
+def test_a_worker_that_loses_balanced_rows_is_told(make_scope):
+    scope = make_scope(DP2_TP2)
+    calls = TRAIN.dispatch_fn(scope, ragged(9, 8, 1, 1, **{BALANCE_KEY: True}))
+    outputs = [call.args[0].slice(0, 1) for call in calls]
+    with pytest.raises(WorkerError, match="called with 4 rows and returned 2"):
+        TRAIN.collect_fn(scope, outputs)

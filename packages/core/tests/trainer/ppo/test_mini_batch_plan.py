@@ -62,3 +62,17 @@ def test_surplus_rows_of_successive_mini_batches_go_to_different_workers():
     parts = plan(uids(*"abcdef"), [1] * 6, mini_batch_size=3).split(2)
 
     assert [[len(batch.rows) for batch in local.batches] for _, local in parts] == [[2, 1], [1, 2]]
+
+
+@pytest.mark.parametrize("dp_size", [1, 2, 3])
+def test_with_costs_parts_cost_alike_and_cover_the_same_mini_batches(dp_size):
+    uid, costs = uids(*"abcdefghijkl"), np.array([9.0, 8, 7, 6, 1, 1, 1, 1, 6, 7, 8, 9])
+    whole = plan(uid, [1] * 12, mini_batch_size=6, epochs=2, costs=costs)
+    parts = whole.split(dp_size)
+
+    for number, batch in enumerate(whole.batches):
+        pieces = [rows[local.batches[number].rows] for rows, local in parts]
+        assert sorted(np.concatenate(pieces).tolist()) == sorted(batch.rows.tolist())
+        loads = [costs[piece].sum() for piece in pieces]
+        assert max(loads) - min(loads) <= {1: 0.0, 2: 0.0, 3: 4.0}[dp_size]
+        assert max(map(len, pieces)) - min(map(len, pieces)) <= 1

@@ -8,25 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from rl_dataproto import DataProto, DataProtoFuture
+from rl_dataproto import DataProto, DataProtoFuture, lengths
 
+from rl_core.contracts.balance import balanced_parts, sequence_costs
 from rl_core.errors import WorkerError
 from rl_core.metrics import Metric, merge_metrics
 from rl_core.single_controller.base.call import Call, CallScope
 from rl_core.single_controller.base.collective import DispatchInfo
 from rl_core.single_controller.base.mode import DispatchMode, as_batch, split_batches
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 PLAN_KEY: Final = "mini_batch_plan"
 """Where a plan travels; anything with ``split(dp_size) -> list[(rows, plan of those rows)]``."""
+
+BALANCE_KEY: Final = "balance_rows"
+"""Key of ``DataProto.meta_info``: True shares rows out by their work, not in their order, where every row has ``input_ids``."""
+
+_ORDER: Final = "order"
+
+
+def row_costs(batch: DataProto) -> NDArray[np.float64]:
+    """[B] work of each row; see ``sequence_costs``."""
+    columns: Any = batch.batch
+    return sequence_costs(lengths(columns["input_ids"]).numpy())
 
 
 def make_nd_compute_dataproto_dispatch_fn(mesh_name: str) -> DispatchMode:
     """Cut every batch over the data-parallel ranks of a mesh; concatenate what the collecting ranks return.
 
-    Pieces differ by at most one row and may be empty. Every other argument goes to all workers as it is.
+    Pieces differ by at most one row and may be empty. Every other argument goes to all workers as it is. A batch with
+    ``BALANCE_KEY`` is cut into pieces of about the same work; rows still come back in the order they went.
 
     Args:
         mesh_name: what the workers' ``dispatch_info`` is asked for.
@@ -123,13 +139,46 @@ def _dispatch_whole(mesh_name: str, scope: CallScope, *args: Any, **kwargs: Any)
 def _dispatch_batch(mesh_name: str, scope: CallScope, *args: Any, **kwargs: Any) -> list[Call | None]:
     size = len(collecting_ranks(scope, mesh_name))
 
+    parts = _balanced(args, kwargs, size)
+    if parts is not None:
+        scope.carry[_ORDER] = np.concatenate(parts)
+
     def split(value: DataProto | DataProtoFuture) -> Sequence[Any]:
-        return value.chunk(size, allow_uneven=True)
+        return value.chunk(size, allow_uneven=True) if parts is None else _cut(value, parts)
 
     return _for_ranks(scope, mesh_name, split_batches(scope, size, split, args, kwargs))
 
 
+def _balanced(args: Sequence[Any], kwargs: Mapping[str, Any], size: int) -> list[NDArray[np.int64]] | None:
+    """Rows of each piece, if the batch asks for it and one batch alone is cut."""
+    batches = [value for value in [*args, *kwargs.values()] if isinstance(value, DataProto | DataProtoFuture)]
+    batch = batches[0] if len(batches) == 1 else None
+    if size == 1 or not isinstance(batch, DataProto):
+        return None
+    if not batch.meta_info.get(BALANCE_KEY) or batch.batch is None or "input_ids" not in batch.batch.keys():  # noqa: SIM118
+        return None
+    return balanced_parts(row_costs(batch), size)
+
+
+def _cut(batch: Any, parts: Sequence[NDArray[np.int64]]) -> list[DataProto]:
+    """The rows of every part; they are copied once, for all parts together."""
+    together = batch.select_idxs(np.concatenate(parts))
+    pieces: list[DataProto] = together.cut(np.cumsum([0, *map(len, parts)]).tolist())
+    return pieces
+
+
 def _collect_batch(mesh_name: str, scope: CallScope, outputs: list[Any]) -> DataProto:
+    whole = _concatenated(mesh_name, scope, outputs)
+    order = scope.carry.get(_ORDER)
+    if order is None:
+        return whole
+    if len(whole) != len(order):
+        msg = f"{scope} was called with {len(order)} rows and returned {len(whole)}; it must return a row for each"
+        raise WorkerError(msg)
+    return whole.select_idxs(np.argsort(order))
+
+
+def _concatenated(mesh_name: str, scope: CallScope, outputs: list[Any]) -> DataProto:
     return DataProto.concat(
         [
             as_batch(scope, rank, outputs[rank], f", which answers for dp_rank {dp_rank} of mesh {mesh_name!r}")
@@ -162,10 +211,8 @@ def _dispatch_plan(mesh_name: str, scope: CallScope, *args: Any, **kwargs: Any) 
 
 
 def _planned_parts(batch: DataProto, parts: Sequence[tuple[Any, Any]]) -> list[DataProto]:
-    """The rows of every part with its plan: rows are copied once, for all parts together, and then cut."""
-    together = batch.select_idxs(np.concatenate([rows for rows, _ in parts]))
-    bounds = np.cumsum([0, *(len(rows) for rows, _ in parts)]).tolist()
-    pieces: list[DataProto] = together.cut(bounds)
+    """The rows of every part with its plan."""
+    pieces = _cut(batch, [rows for rows, _ in parts])
     for piece, (_, plan) in zip(pieces, parts, strict=True):
         piece.meta_info = {**piece.meta_info, PLAN_KEY: plan}
     return pieces

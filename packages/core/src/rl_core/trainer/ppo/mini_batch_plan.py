@@ -22,6 +22,7 @@ def plan_mini_batches(
     shuffle: bool,
     seed: tuple[int, ...],
     max_response_length: int,
+    costs: NDArray[np.float64] | None = None,
 ) -> MiniBatchPlan:
     """Assign prompt groups, whole, to mini-batches.
 
@@ -33,6 +34,7 @@ def plan_mini_batches(
         shuffle: visit the groups in a new order each epoch, drawn from ``seed`` and the epoch.
         seed: whatever the order depends on, for example (trainer seed, step).
         max_response_length: for ``LossTotals``.
+        costs: [B] work of each row, for sharing rows out over workers; see ``MiniBatchPlan``.
 
     Returns:
         ``epochs`` times the groups, in mini-batches. A row without trained tokens is left out: it has no gradient.
@@ -54,7 +56,7 @@ def plan_mini_batches(
             )
             if len(rows):
                 batches.append(MiniBatch(rows=rows, totals=totals, epoch=epoch, index=index))
-    return MiniBatchPlan(tuple(batches))
+    return MiniBatchPlan(tuple(batches), costs)
 
 
 def _groups(uid: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

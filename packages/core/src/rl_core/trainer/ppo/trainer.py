@@ -11,6 +11,7 @@ from rl_core.config.roles import needs_critic, needs_reference, scores_by_model,
 from rl_core.config.schedule import generation_prompts, step_schedule
 from rl_core.contracts.mini_batch import PLAN_KEY
 from rl_core.data.build import prompt_loader, train_prompts, val_prompts
+from rl_core.single_controller.base.mesh import BALANCE_KEY, row_costs
 from rl_core.trainer.placement import start_workers
 from rl_core.trainer.ppo.advantage import compute_advantage, resample
 from rl_core.trainer.ppo.dumps import dump_rollouts, rollout_records
@@ -31,6 +32,7 @@ from rl_core.trainer.ppo.reward import (
 from rl_core.trainer.ppo.rollout_correction import correct_rollouts, generator_log_probs
 from rl_core.trainer.ppo.sampler_build import build_sampler
 from rl_core.trainer.ppo.samples import SampleFile
+from rl_core.trainer.ppo.sharing import sharing_metrics
 from rl_core.trainer.ppo.step import StepLog, memory_metrics
 from rl_core.trainer.ppo.validation import Validator
 from rl_core.trainer.trackers import Trackers
@@ -155,6 +157,9 @@ class PPOTrainer:
         """
         config, seed = self.config, (self.config.trainer.seed, self.global_step)
         log.take(batch)
+        log.add(sharing_metrics(batch, config, self.actor_rollout_wg.world_size))
+        if config.trainer.balance_batch:
+            batch.meta_info[BALANCE_KEY] = True
         results = taken_results(batch)  # of a sampler that had to know the rewards
         if results is None and not self.is_scored_by_model:
             self.reward_manager.submit(batch)  # one with processes of its own scores during the lines below
@@ -252,6 +257,7 @@ class PPOTrainer:
             shuffle=role.shuffle,
             seed=(role.data_loader_seed, self.global_step),
             max_response_length=self.config.data.max_response_length,
+            costs=row_costs(batch) if self.config.trainer.balance_batch else None,
         )
         planned = batch.select()
         planned.meta_info[PLAN_KEY] = plan

@@ -10,6 +10,7 @@ import torch
 from rl_dataproto import DataProto, jagged_from_rows
 
 from rl_core.algorithms.inputs import LossTotals
+from rl_core.contracts.balance import sequence_costs
 from rl_core.contracts.mini_batch import PLAN_KEY, MiniBatch, MiniBatchPlan
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def sft_batch(items: Sequence[Mapping[str, Any]], max_length: int) -> DataProto:
     )
     totals = LossTotals(sum(int(mask.sum()) for _, mask, _ in rows), len(rows), max_length)
     whole = MiniBatch(rows=np.arange(len(rows), dtype=np.int64), totals=totals, epoch=0, index=0)
-    batch.meta_info[PLAN_KEY] = MiniBatchPlan((whole,))
+    batch.meta_info[PLAN_KEY] = MiniBatchPlan((whole,), sequence_costs([len(ids) for ids, _, _ in rows]))
     return batch
 
 
