@@ -192,6 +192,7 @@ def _write(rows: Sequence[tuple[Case, list[tuple[int, float]], float]], options:
         f"`benchmarks/learning_cpu.py`, {time.strftime('%Y-%m-%d')}: one model after SFT, {options.steps} steps of 32 prompts"
         f" (8 responses each), seed {options.seed}, learning rate {LEARNING_RATE:g} falling to zero, 300 held-out sums"
         " answered greedily. The same learning rate for all: this shows that each method learns, not which one is best.",
+        "A case with fewer steps says so in the script: dynamic sampling ends where hardly any prompt is left to learn from.",
         "",
         "![curves](learning_cpu.svg)",
         "",
