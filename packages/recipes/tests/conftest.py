@@ -2,7 +2,7 @@ import pytest
 from rl_core.plugins import reset_registry
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def installed():
     """Core, the fakes and these recipes, whatever else is installed beside them."""
     with pytest.MonkeyPatch.context() as patch:
