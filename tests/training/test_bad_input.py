@@ -30,7 +30,7 @@ def run(model, folder, *more):
         ("data.train_batch_size=64", RlError, r"train_batch_size.*64"),
         ("data.max_prompt_length=3", DataError, r"row 0: the prompt has \d+ tokens, data\.max_prompt_length is 3"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=3", ConfigError, "3"),
-        ("custom_reward_function.name=absent", ConfigError, "no such function; it has compute_score"),
+        ("custom_reward_function.name=absent", ConfigError, "no such function or class; it has compute_score"),
         ("custom_reward_function.path=null", ConfigError, r"row 0 has data_source 'letters', for which no reward"),
         ("actor_rollout_ref.model.path=/nowhere/model", RlError, "/nowhere/model"),
         ("actor_rollout_ref.actor.optim.lrr=1", ConfigError, r"optim\.lr"),
