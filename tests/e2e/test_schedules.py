@@ -13,7 +13,7 @@ pytestmark = pytest.mark.heavy
 # Three responses at a time of sixteen in flight: when a batch is ready, some are in the middle and others have not begun.
 CROWDED = [
     "algorithm.adv_estimator=grpo",
-    "data.max_response_length=60",
+    "data.max_response_length=240",  # long enough that the controller looks in while they are drawn
     "actor_rollout_ref.rollout.max_num_seqs=3",
     "actor_rollout_ref.rollout.ignore_eos=true",
     "trainer.total_training_steps=6",

@@ -181,8 +181,10 @@ def test_a_closed_pool_has_no_process_and_takes_no_call(make_pool):
 
 
 OWNER = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from rl_core.scoring.pool import ScorePool
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell's background jobs start ignores it
 
 def hang(x):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)

@@ -18,8 +18,23 @@ def run(code, **options):
     return run_code(code, limits=options.pop("limits", LIMITS), **options)
 
 
+@pytest.fixture(autouse=True)
+def others():
+    """Processes below this one that are none of the test's: other tests of the session keep some."""
+    OTHERS.clear()
+    OTHERS.update(descendants())
+
+
+OTHERS = set()
+
+
 def children():
-    """Processes below this one, wherever they have moved."""
+    """Processes that this test has started, wherever they have moved."""
+    return [process for process in descendants() if process not in OTHERS]
+
+
+def descendants():
+    """Processes below this one."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
