@@ -131,7 +131,6 @@ def test_countdown_puzzles_can_be_solved_and_are_all_different(made, tmp_path):
 
 @pytest.mark.heavy
 def test_reasoning_gym_tasks(made, failed):
-    pytest.importorskip("reasoning_gym")
     arguments = ("--task", "chain_sum", "--task", "spell_backward", "--train_size", 3, "--test_size", 2)
     rows = made("reasoning_gym_tasks", *arguments)
     assert Counter(row["data_source"] for row in rows) == {

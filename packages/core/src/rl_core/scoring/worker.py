@@ -12,6 +12,7 @@ import pickle
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -204,8 +205,11 @@ def main(descriptor: int) -> None:
     connection.set_inheritable(False)
     try:
         Worker(connection).run()
-    except OSError:
+    except ConnectionError:
         pass  # the pool is gone
+    except BaseException:
+        traceback.print_exc()  # a fault of this module: leaving below would lose it, and the pool only sees the end
     finally:
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(0)
