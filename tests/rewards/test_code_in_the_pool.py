@@ -16,7 +16,7 @@ from rl_core.scoring.manager import NaiveRewardManager
 from rl_core.trainer.ppo.reward import load_reward_function
 from rl_dataproto import DataProto, jagged_from_rows
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.sandbox]
 
 TRUTH = json.dumps({"inputs": ["2\n", "3\n"], "outputs": ["4\n", "6\n"]})
 PROGRAMS = {

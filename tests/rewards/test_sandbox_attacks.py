@@ -10,7 +10,7 @@ import sandbox_attacks
 from sandbox_attacks import ATTACKS, LIMITS, SECRET, SECRET_NAME, World, confined, outcome, table, unconfined
 from source_tree import ROOT
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.sandbox]
 
 
 @pytest.fixture

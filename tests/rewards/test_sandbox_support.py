@@ -53,6 +53,7 @@ def run(code):
     return done.stdout.splitlines()
 
 
+@pytest.mark.sandbox
 def test_everything_works_here():
     layers, last = run(TRY)
     assert layers == "['namespaces', 'landlock', 'seccomp'] | {} | ()"
@@ -80,6 +81,7 @@ def test_a_container_may_allow_less():
     assert "left-by-a-weaker-sandbox" not in processes
 
 
+@pytest.mark.sandbox
 def test_an_ordinary_user_without_namespaces():
     done = ordinary_user.run(LIKE_A_CONTAINER + TRY + WEAKER)
     assert done.stderr == ""

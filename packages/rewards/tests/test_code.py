@@ -6,7 +6,7 @@ from rl_core.plugins.selection import Selection
 from rl_rewards.code import compute_score
 from rl_rewards.sandbox import SandboxError
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.sandbox]
 
 SUMS = json.dumps({"inputs": ["1 2\n", "3 4\n", "5 5\n"], "outputs": ["3\n", "7\n", "10\n"]})
 GOOD = "a, b = map(int, input().split())\nprint(a + b)"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rl_rewards.sandbox import LANGUAGES, Language, Limits, Sandbox, SandboxError, python, run_code
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.sandbox]
 LIMITS = Limits(wall_s=20.0, processes=16)
 
 

@@ -45,6 +45,7 @@ def test_limits_that_do_not_bind_are_missing():
 
 
 @pytest.mark.heavy
+@pytest.mark.sandbox
 def test_probe_looks_once():
     assert probe() is probe()
     assert probe().missing == ()
