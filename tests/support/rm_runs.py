@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_core.trainer.rm import main
-from sft_runs import read_metrics, write_rows
+from sft_runs import overrides, read_metrics, write_rows
 
 
 def pairs(count: int, start: int = 0) -> list[dict[str, Any]]:
@@ -20,26 +20,6 @@ def _pair(number: int) -> dict[str, Any]:
     better = {"role": "assistant", "content": good * (2 + number % 3)}
     worse = {"role": "assistant", "content": bad * (2 + number % 4)}
     return {"chosen": [question, better], "rejected": [question, worse]}
-
-
-def overrides(folder: Path, *more: str) -> list[str]:
-    """A run in ``folder``, SGD on the fake model in float64; ``more`` wins."""
-    chosen = {
-        "data.train_files": f"{folder}/train.jsonl",
-        "data.val_files": f"{folder}/val.jsonl",
-        "data.train_batch_size": "5",
-        "model.path": "tiny",
-        "engine.strategy": "fake",
-        "optim.optimizer": "SGD",
-        "optim.lr": "0.5",
-        "trainer.runtime": "local",
-        "trainer.total_epochs": "10",
-        "trainer.total_training_steps": "4",
-        "trainer.logger": "[jsonl]",
-        "trainer.default_local_dir": f"{folder}/run",
-    }
-    chosen |= dict(item.split("=", 1) for item in more)
-    return [f"{key}={value}" for key, value in chosen.items()]
 
 
 def train_scorer(folder: Path, *more: str, rows: int = 12) -> list[dict[str, Any]]:

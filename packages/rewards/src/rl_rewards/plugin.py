@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from rl_core import hookimpl
-from rl_core.plugins.records import CommandRecord, Record, RewardManagerRecord, RewardRecord
+from rl_core.plugins.records import NEEDS_GROUND_TRUTH, CommandRecord, Record, RewardManagerRecord, RewardRecord
+
+_COMPARES: Final = frozenset({NEEDS_GROUND_TRUTH})
 
 
 @hookimpl
@@ -25,6 +28,7 @@ def rl_plugins() -> Iterable[Record]:
             name="code",
             aliases=("codecontests", "apps", "codeforces", "taco"),
             target="rl_rewards.code:compute_score",
+            capabilities=_COMPARES,
             summary="Last code block, run against test cases in the sandbox.",
         ),
     ]
@@ -36,11 +40,13 @@ def _mathematics() -> Iterable[Record]:
             name="openai/gsm8k",
             aliases=("gsm8k",),
             target="rl_rewards.gsm8k:compute_score",
+            capabilities=_COMPARES,
             summary="Number after the last ####, compared by value.",
         ),
         RewardRecord(
             name="gsm8k_flexible",
             target="rl_rewards.gsm8k:flexible_score",
+            capabilities=_COMPARES,
             summary="Last number of the response, compared by value.",
         ),
         RewardRecord(
@@ -60,16 +66,19 @@ def _mathematics() -> Iterable[Record]:
             name="hiyouga/geometry3k",
             aliases=("geometry3k",),
             target="rl_rewards.geometry3k:compute_score",
+            capabilities=_COMPARES,
             summary="As math, and a tenth of the score for the form.",
         ),
         RewardRecord(
             name="countdown",
             target="rl_rewards.countdown:compute_score",
+            capabilities=_COMPARES,
             summary="Expression of the given numbers, each used once, whose value is the target.",
         ),
         RewardRecord(
             name="numeric",
             target="rl_rewards.numeric:compute_score",
+            capabilities=_COMPARES,
             summary="Marked or last number, compared within a tolerance.",
         ),
     ]
@@ -80,11 +89,13 @@ def _short_answers() -> Iterable[Record]:
         RewardRecord(
             name="multiple_choice",
             target="rl_rewards.multiple_choice:compute_score",
+            capabilities=_COMPARES,
             summary="Letter of the chosen option.",
         ),
         RewardRecord(
             name="exact",
             target="rl_rewards.exact:compute_score",
+            capabilities=_COMPARES,
             summary="Marked answer or whole response, compared as text.",
         ),
         RewardRecord(
@@ -96,17 +107,20 @@ def _short_answers() -> Iterable[Record]:
             name="search_qa",
             prefixes=("searchR1_",),
             target="rl_rewards.search_qa:compute_score",
+            capabilities=_COMPARES,
             summary="Exact match after SQuAD normalisation, with any of several right texts.",
         ),
         RewardRecord(
             name="search_qa_f1",
             target="rl_rewards.search_qa:f1_score",
+            capabilities=_COMPARES,
             summary="F1 of the words in common after SQuAD normalisation.",
         ),
         RewardRecord(
             name="reasoning_gym",
             prefixes=("reasoning_gym/",),
             target="rl_rewards.reasoning_gym:compute_score",
+            capabilities=_COMPARES,
             summary="Any data set of reasoning-gym, by its own scorer.",
             requires=("reasoning-gym>=0.1.19,<0.2",),
         ),

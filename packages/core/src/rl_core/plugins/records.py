@@ -19,6 +19,7 @@ ADVANTAGE_NEEDS: Final = frozenset({"values", "group", "greedy_baseline", "sum_p
 REWARD_MODEL_GIVES: Final = ("outcome", "process")
 ANY: Final = "*"
 GENERIC_TRANSPORT: Final = "generic"
+NEEDS_GROUND_TRUTH: Final = "ground_truth"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]*")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -171,7 +172,8 @@ class ReshardingRecord(Record):
 class RewardRecord(Record):
     """A reward function. Target: ``compute_score(data_source, solution_str, ground_truth, extra_info=None)``.
 
-    It may be async; it returns a float, or a dict with ``score``.
+    It may be async; it returns a float, or a dict with ``score``. The capability ``ground_truth`` (``NEEDS_GROUND_TRUTH``) says
+    that it compares with the row's right answer: a row without one is refused before a model is loaded.
     """
 
     kind: ClassVar[str] = "reward"

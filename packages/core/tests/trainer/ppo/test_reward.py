@@ -12,6 +12,7 @@ from rl_core.plugins.selection import Selection
 from rl_core.trainer.ppo.reward import (
     attach_rewards,
     check_data_sources,
+    check_ground_truth,
     load_reward_function,
     scored_rows,
 )
@@ -172,6 +173,25 @@ def test_b54_unknown_data_source_is_found_before_a_model_is_loaded():
         expected = rf"row 3 has {what}\..*Installed: openai/gsm8k, gsm8k, aime\*\. Name"
         with pytest.raises(ConfigError, match=expected):
             check_data_sources({source: 3}, registry)
+
+
+def test_a_row_without_the_right_answer_is_found_before_a_model_is_loaded():
+    registry = rewards(
+        RewardRecord(name="compares", prefixes=("aime",), capabilities=frozenset({"ground_truth"}), **TARGET),
+        RewardRecord(name="rates", **TARGET),
+    )
+    right = {"data_source": "aime2024", "reward_model": {"ground_truth": 0}, "index": 4}
+    free = {"data_source": "rates", "reward_model": None, "index": 5}
+    check_ground_truth([right, free], None, registry)
+    check_ground_truth([free], "rates", registry)
+    for reward_model in (None, {}, {"style": "rule"}, {"ground_truth": None}):
+        wrong = right | {"reward_model": reward_model, "index": 6}
+        with pytest.raises(
+            ConfigError, match=r"row 6 has no ground truth.*reward 'aime2024' compares.*reward_model: \{"
+        ):
+            check_ground_truth([right, wrong], None, registry)
+    with pytest.raises(ConfigError, match="row 5 has no ground truth"):
+        check_ground_truth([right, free], "compares", registry)
 
 
 def test_a_reward_whose_library_is_absent_is_found_before_a_model_is_loaded_too():

@@ -17,6 +17,7 @@ from rl_core.contracts.reward import RewardManager, RewardResult, parse_reward
 from rl_core.errors import ConfigError, MissingRewardError, PluginNotFoundError, ShapeError
 from rl_core.metrics import Metric
 from rl_core.plugins.from_file import load_from_file
+from rl_core.plugins.records import NEEDS_GROUND_TRUTH
 from rl_core.scoring.function import FileFunction, FunctionsBySource, RewardCallable
 from rl_core.trainer.ppo.reward_metrics import group_metrics, reward_metrics
 from rl_core.workers.reward_model import RM_TRUNCATED
@@ -201,19 +202,49 @@ def reward_manager(config: PPOTrainerConfig, tokenizer: Any, registry: Registry)
 
 
 def check_rewards_exist(config: PPOTrainerConfig, datasets: Iterable[PromptDataset], registry: Registry) -> None:
-    """Where rows choose their reward, each of them must find one; see ``check_data_sources``.
+    """Where rows choose their reward, each of them must find one, and what an installed reward compares with must be there.
 
     Raises:
-        ConfigError: a data source has none.
+        ConfigError: a data source has no reward, or a row no ground truth; see ``check_data_sources``, ``check_ground_truth``.
     """
     manager = registry.record("reward_manager", config.reward_model.reward_manager)
     if SCORES_ITSELF in manager.capabilities and config.reward_model.reward_manager_module.path is None:
         return
     custom = config.custom_reward_function
-    rows_choose = custom.path is None and custom.name == DEFAULT_FUNCTION_NAME
-    if rows_choose and not scores_by_model(config, registry):
-        for dataset in datasets:
+    if custom.path is not None or scores_by_model(config, registry):
+        return
+    chosen = None if custom.name == DEFAULT_FUNCTION_NAME else custom.name
+    for dataset in datasets:
+        if chosen is None:
             check_data_sources(dataset.data_sources(), registry)
+        check_ground_truth(dataset, chosen, registry)
+
+
+def check_ground_truth(
+    rows: PromptDataset | Sequence[Mapping[str, Any]], chosen: str | None, registry: Registry
+) -> None:
+    """What an installed reward compares with must be there, found before a model is loaded.
+
+    Args:
+        rows: items with ``data_source``, ``reward_model`` and ``index``.
+        chosen: the reward of every row; None where each row's ``data_source`` chooses.
+        registry: knows the installed rewards.
+
+    Raises:
+        ConfigError: a row has none: names it, its reward, and where the right answer belongs.
+    """
+    needy: dict[str, bool] = {}
+    for number in range(len(rows)):
+        row = rows[number]
+        name = row["data_source"] if chosen is None else chosen
+        if name not in needy:
+            needy[name] = NEEDS_GROUND_TRUTH in registry.record("reward", name).capabilities
+        if needy[name] and (row.get("reward_model") or {}).get("ground_truth") is None:
+            msg = (
+                f"row {row.get('index', number)} has no ground truth, with which the reward {name!r} compares. Put the right "
+                'answer into the row\'s column reward_model: {"ground_truth": ...}.'
+            )
+            raise ConfigError(msg)
 
 
 def check_data_sources(sources: Mapping[str, int], registry: Registry) -> None:
