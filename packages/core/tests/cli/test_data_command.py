@@ -19,6 +19,14 @@ def parts(register):
         "rl-fakes",
         BackendRecord(name="one", target="m:t", summary="One.", tokenizer="rl_testing.fakes.tokenizer:load_tokenizer"),
         RewardRecord(name="letters", target="m:t", summary="Letters."),
+        RewardRecord(
+            name="sums",
+            aliases=("adding",),
+            prefixes=("sums2",),
+            capabilities=frozenset({"ground_truth"}),
+            target="m:t",
+            summary="Sums.",
+        ),
     )
 
 
@@ -76,6 +84,27 @@ def test_without_a_model_a_row_without_a_prompt_or_a_source_is_refused_too(file,
     assert "'lettres', for which no reward is installed (did you mean letters?): give" in out
     assert tells(out, "d.jsonl: row 2 has no data_source: give")
     assert "none: 1 (no reward installed)" in out
+
+
+def test_a_reward_is_found_by_alias_and_prefix_and_a_row_that_it_has_nothing_to_compare_with_is_refused(file, capsys):
+    right, wrong = {"reward_model": {"ground_truth": 0}}, {"reward_model": {"style": "rule"}}
+    rows = [prompt("a", data_source="adding", **right), prompt("b", data_source="sums2026", **right)]
+    assert main(["show", file(*rows), *FAKES]) == 0
+    out = capsys.readouterr().out
+    assert "adding: 1 (reward installed)" in out
+    assert "sums2026: 1 (reward installed)" in out
+    rows += [
+        prompt("c", data_source="adding", **wrong),
+        prompt("d", data_source="adding"),
+        prompt("e", data_source="letters"),
+    ]
+    assert main(["show", file(*rows), *FAKES]) == 2
+    assert tells(
+        capsys.readouterr().out.replace("\n", ""),
+        "row 2 has no ground truth, with which the reward 'adding' compares (2 such",
+    )
+    assert main(["show", file(*rows), "custom_reward_function.name=sums", *FAKES]) == 2
+    assert tells(capsys.readouterr().out.replace("\n", ""), "with which the reward 'sums' compares (3 such rows)")
 
 
 def test_a_reward_of_the_runs_own_scores_every_source(file, capsys):

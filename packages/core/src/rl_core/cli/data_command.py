@@ -72,13 +72,15 @@ def main(argv: Sequence[str]) -> int:
     tree = _composed(overrides, layout, registry)
     tokenizer = _tokenizer(tree, layout, registry, options.model)
     rows = list(_SURVEYS[kind](files, tree.data, tokenizer))
+    rewards, chosen = _rewards(tree, registry) if kind == PROMPTS else (None, None)
     report = Report(
         kind=kind,
         files=files,
         rows=rows,
         data=tree.data,
         tokenizer=tokenizer,
-        rewards=_rewards(tree, registry) if kind == PROMPTS else None,
+        rewards=rewards,
+        chosen=chosen,
     )
     paint = Paint.of(sys.stdout, options.color)
     print(report_text(report, paint, shown=max(options.rows, 0), is_full=options.full))
@@ -123,8 +125,9 @@ def _tokenizer(tree: Any, layout: Layout, registry: Registry, path: str | None) 
         return folder_tokenizer(model, path=path, section=section)
 
 
-def _rewards(tree: Any, registry: Registry) -> frozenset[str] | None:
-    """Data sources that have a reward; None where a function or a model of the run scores all of them."""
-    installed, function = frozenset(registry.names("reward")), tree.custom_reward_function
-    chooses_itself = function.path is not None or function.name in installed or tree.reward_model.enable
-    return None if chooses_itself else installed
+def _rewards(tree: Any, registry: Registry) -> tuple[Registry | None, str | None]:
+    """Where rewards are found, and which of them scores every row; see ``Report``."""
+    function = tree.custom_reward_function
+    if function.path is not None or tree.reward_model.enable:
+        return None, None
+    return registry, function.name if function.name in registry.names("reward") else None

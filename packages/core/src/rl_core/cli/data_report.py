@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rl_core.cli.paint import OFF, ON, Paint, cleaned
 from rl_core.cli.text import WIDTH, format_table
 from rl_core.data.survey import CONVERSATIONS, PAIRS, PROMPTS
+from rl_core.errors import PluginNotFoundError
+from rl_core.plugins.records import NEEDS_GROUND_TRUTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rl_core.data.survey import SurveyedRow
+    from rl_core.plugins import Record, Registry
 
 _LINES_AT_MOST: Final = 24
 _ERRORS_AT_MOST: Final = 10
@@ -33,7 +36,8 @@ class Report:
         rows: all of them.
         data: the ``data`` section.
         tokenizer: None where none is known.
-        rewards: data sources that have a reward; None where all do.
+        rewards: finds installed rewards; None where a function or a model of the run's own scores all rows.
+        chosen: the installed reward of every row; None where each row's data source chooses.
     """
 
     kind: str
@@ -41,7 +45,8 @@ class Report:
     rows: Sequence[SurveyedRow]
     data: Any
     tokenizer: Any | None
-    rewards: frozenset[str] | None
+    rewards: Registry | None
+    chosen: str | None = None
 
     @property
     def limit(self) -> tuple[str, int]:
@@ -56,12 +61,17 @@ class Report:
         if self.rows and all(row.left_out is not None for row in self.rows):
             lines.append(f"every row is left out, the first because: {self.rows[0].left_out}")
         for source, first in self.unrewarded().items():
-            close = get_close_matches(str(source), sorted(self.rewards or ()), n=3)
+            close = get_close_matches(str(source), self._known(), n=3)
             meant = f" (did you mean {' or '.join(close)}?)" if close else ""
             what = "no data_source" if source is None else f"data_source {source!r}, for which no reward is installed"
             lines.append(
                 f"{first.place.file}: row {first.place.number} has {what}{meant}: give "
                 "custom_reward_function.path=FILE, or install a package that scores it"
+            )
+        for name, unanswered in self.without_truth().items():
+            lines.append(
+                f"{unanswered[0].place.file}: row {unanswered[0].place.number} has no ground truth, with which the reward "
+                f"{name!r} compares ({len(unanswered):,} such rows): put it into the column reward_model, under ground_truth"
             )
         return lines
 
@@ -69,9 +79,30 @@ class Report:
         """Data sources without a reward, and the first row of each."""
         first: dict[str | None, SurveyedRow] = {}
         for row in self.rows:
-            if self.rewards is not None and row.error is None and row.data_source not in self.rewards:
+            if self.rewards is not None and row.error is None and self._reward(row.data_source) is None:
                 first.setdefault(row.data_source, row)
         return first
+
+    def without_truth(self) -> dict[str, list[SurveyedRow]]:
+        """Rows that lack what their reward compares with, by the name that chooses it."""
+        found: dict[str, list[SurveyedRow]] = {}
+        for row in self.rows:
+            record = self._reward(row.data_source)
+            needs_it = record is not None and NEEDS_GROUND_TRUTH in record.capabilities
+            if needs_it and row.error is None and not row.has_ground_truth:
+                found.setdefault(self.chosen or str(row.data_source), []).append(row)
+        return found
+
+    def _reward(self, source: str | None) -> Record | None:
+        if self.rewards is None:
+            return None
+        try:
+            return self.rewards.record("reward", self.chosen or (source if isinstance(source, str) else ""))
+        except PluginNotFoundError:
+            return None
+
+    def _known(self) -> list[str]:
+        return [] if self.rewards is None else [claim for one in self.rewards.records("reward") for claim in one.claims]
 
 
 def report_text(report: Report, paint: Paint, *, shown: int, is_full: bool) -> str:
@@ -203,7 +234,8 @@ def _sources(report: Report) -> list[list[str]]:
     rows = []
     for number, (source, count) in enumerate(counts.most_common()):
         reward = "no reward installed" if source in missing else "reward installed"
-        reward = "scored by the run's own reward" if report.rewards is None else reward
+        if report.rewards is None or report.chosen is not None:
+            reward = "scored by the run's own reward"
         name = "none" if source is None else cleaned(str(source))
         rows.append(["data source" if number == 0 else "", f"{name}: {count:,} ({reward})"])
     return rows

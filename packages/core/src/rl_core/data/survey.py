@@ -33,6 +33,7 @@ class SurveyedRow:
         roles: of its messages, in order; empty for a text.
         tools: names of the tools its prompt shows.
         data_source: selects its reward; None where the row has none, and for other kinds of rows.
+        has_ground_truth: whether a prompt comes with what its response can be compared with.
         num_tokens: before truncation; None without a tokenizer.
         ids: as training takes them; empty for a row that is left out, and without a tokenizer.
         mask: which of them are learned; None for prompts.
@@ -46,6 +47,7 @@ class SurveyedRow:
     roles: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     data_source: str | None = None
+    has_ground_truth: bool = False
     num_tokens: int | None = None
     ids: list[int] = field(default_factory=list)
     mask: list[bool] | None = None
@@ -97,7 +99,10 @@ def survey_prompts(files: Any, config: DataConfig, tokenizer: Any | None) -> Ite
     tools = configured_tools(config.tool_config_path, config.function_tool_path)
     encoder = None if tokenizer is None else PromptRowEncoder(config, tokenizer, tools=tools)
     for index, (place, row) in enumerate(_rows(files)):
-        found = SurveyedRow(place, data_source=plain(row.get(config.reward_fn_key)))
+        reward_model = row.get("reward_model")
+        truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
+        source = plain(row.get(config.reward_fn_key))
+        found = SurveyedRow(place, data_source=source, has_ground_truth=truth is not None)
         try:
             prompt = plain(row.get(config.prompt_key))
             if not isinstance(prompt, str) and prompt is not None:
