@@ -6,14 +6,14 @@ import shutil
 
 import pytest
 from fakes_training import train
-from slow_rollouts import dumped, misbehave
+from slow_rollouts import dumped, hold_until_cut, misbehave
 
 pytestmark = pytest.mark.heavy
 
 # Three responses at a time of sixteen in flight: when a batch is ready, some are in the middle and others have not begun.
 CROWDED = [
     "algorithm.adv_estimator=grpo",
-    "data.max_response_length=240",  # long enough that the controller looks in while they are drawn
+    "data.max_response_length=40",
     "actor_rollout_ref.rollout.max_num_seqs=3",
     "actor_rollout_ref.rollout.ignore_eos=true",
     "trainer.total_training_steps=6",
@@ -38,7 +38,10 @@ def synchronous(tmp_path_factory, installed_fakes):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_response_that_is_cut_and_goes_on_is_the_one_that_is_not_cut(layout, synchronous, tmp_path, installed_fakes):
+def test_a_response_that_is_cut_and_goes_on_is_the_one_that_is_not_cut(
+    layout, synchronous, tmp_path, installed_fakes, monkeypatch
+):
+    hold_until_cut(monkeypatch, row=3, after=20)
     # Without learning all versions have the same weights, so (seed, uid, position) decide every token.
     trained, rows = run(tmp_path, ASYNC, FROZEN, *LAYOUTS[layout])
 
@@ -47,7 +50,8 @@ def test_a_response_that_is_cut_and_goes_on_is_the_one_that_is_not_cut(layout, s
     assert len({uid for uid, _ in rows}) == 6 * 4
 
 
-def test_versions_log_probs_and_staleness_of_what_was_cut(tmp_path, installed_fakes):
+def test_versions_log_probs_and_staleness_of_what_was_cut(tmp_path, installed_fakes, monkeypatch):
+    hold_until_cut(monkeypatch, row=3, after=20)
     trained, _ = run(tmp_path, ASYNC, "trainer.parity.max_logprob_gap=1e-6")
 
     steps = trained.metrics

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rl_core.contracts.rollout import RolloutOutput, RolloutRequest
+from rl_core.contracts.rollout import FinishReason, RolloutOutput, RolloutRequest
+from rl_testing.fakes.serving import InFlight
 from rl_testing.fakes.sliced_rollout import SlicedRollout
 
 
@@ -28,6 +29,20 @@ def misbehave(monkeypatch: pytest.MonkeyPatch, **rows: int) -> None:
         return replace(output, log_probs=(0.0,)) if row == rows.get("malformed") else output
 
     monkeypatch.setattr(SlicedRollout, "generate", generated)
+
+
+def hold_until_cut(monkeypatch: pytest.MonkeyPatch, *, row: int, after: int) -> None:
+    """Let the responses to one prompt of the first draw stand still behind ``after`` tokens until they were cut once.
+
+    The batch that waits for the others so always finds something to cut, however fast the machine is.
+    """
+    advance = SlicedRollout.advance
+
+    def advanced(self: SlicedRollout, item: InFlight) -> FinishReason | None:
+        is_held = item.request.request_id.startswith(f"{0:07d}-{row:06d}-") and not item.request.response_ids
+        return None if is_held and len(item.tokens) >= after else advance(self, item)
+
+    monkeypatch.setattr(SlicedRollout, "advance", advanced)
 
 
 def dumped(folder: Path) -> list[tuple[str, str]]:
