@@ -125,7 +125,7 @@ def test_lost_failed_and_malformed_responses_hold_nobody_up(
         "malformed": 1,
         "failed_groups": 3,
     }
-    assert 2 <= step["timing_s/gen"] < 5
+    assert 2 <= step["timing_s/gen"] < 30  # the lost one would take an hour
     named = " ".join(record.getMessage() for record in caplog.records)
     assert "prompt 0000000-000005: 1 of 1 responses are missing (lost: no response within 2" in named
     assert "prompt 0000000-000006: 1 of 1 responses are missing (error: RuntimeError: the environment broke)" in named

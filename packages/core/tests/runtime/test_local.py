@@ -262,7 +262,7 @@ def test_a_worker_that_fails_releases_its_peers_at_once(make, world_size, failin
     started = time.monotonic()
     with pytest.raises(WorkerError) as error, progress(step=3, phase="update_actor"):
         group.fails_while_peers_wait(failing)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0  # the worker itself would take 10 s or its default deadline
     assert str(error.value) == (
         f"fails_while_peers_wait of worker group 'actor' on rank {failing} of {world_size} "
         "(step 3, phase update_actor) failed: ValueError: the loss is not finite"
@@ -317,7 +317,7 @@ def test_a_deadline_names_who_is_late(make):
         DeadlineError, match=r"^slow of worker group 'actor' on rank 2 of 3 did not finish within 0\.1 s$"
     ):
         group.slow(2)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0  # the worker itself would take 10 s or its default deadline
     with pytest.raises(WorkerError, match=r"broken .* slow of worker group 'actor' on rank 2"):
         group.place()
 
@@ -433,7 +433,7 @@ def test_a_worker_that_hangs_does_not_hold_up_the_end(monkeypatch, caplog):
     started = time.monotonic()
     with caplog.at_level(logging.WARNING):
         group.shutdown()
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0  # the worker itself would take 10 s or its default deadline
     assert (
         "after its failure, worker group 'a' did not close cleanly: close of worker group 'a' on rank 1" in caplog.text
     )

@@ -126,9 +126,9 @@ if os.fork() == 0:
 
 
 def test_a_run_may_have_less_time_than_the_limits_but_not_more():
-    with Sandbox("import time; time.sleep(60)", limits=Limits(wall_s=1.0)) as box:
-        assert box.run(wall_s=0.3).seconds < 1.0
-        assert 0.9 < box.run(wall_s=50).seconds < 10
+    with Sandbox("import time; time.sleep(60)", limits=Limits(wall_s=5.0)) as box:
+        assert box.run(wall_s=0.3).seconds < 4.0
+        assert 4.9 < box.run(wall_s=50).seconds < 30
 
 
 def test_works_from_threads_at_the_same_time():
