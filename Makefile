@@ -34,8 +34,8 @@ format: env  ## let ruff fix what it can
 	$(BASE)/ruff check --fix .
 	$(BASE)/ruff format .
 
-bench: env  ## every script in benchmarks/, one after another
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; OMP_NUM_THREADS=1 $(BASE)/python $$file || exit 1; done
+bench: env  ## every script in benchmarks/ that needs no GPU, one after another
+	@for file in $(filter-out %_gpu.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$file"; OMP_NUM_THREADS=1 $(BASE)/python $$file || exit 1; done
 
 workflows: env  ## regenerate .github/workflows from ci/matrix.toml
 	$(BASE)/python ci/generate_workflows.py
