@@ -67,7 +67,7 @@ class Shape:
 
 
 SHAPES = {
-    "tiny": Shape(64, 128, 2, 4, 2, vocabulary=300),
+    "tiny": Shape(128, 256, 2, 4, 2, vocabulary=300),
     "0.5b": Shape(896, 4864, 24, 14, 2),
     "1.5b": Shape(1536, 8960, 28, 12, 2),
     "3b": Shape(2048, 11008, 36, 16, 2),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import shlex
 
 import pytest
 from rl_core.plugins import Registry
 from rl_core.plugins.selection import Selection
+from scripts import load
 from source_tree import ROOT
+
+environments = load("ci/test.py").environments
 
 DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "packages/*/*.md", "templates/**/*.md") for path in ROOT.glob(pattern)
@@ -73,7 +77,21 @@ def names(kind: str) -> frozenset[str]:
     """Names of a kind that the packages here provide, whatever a developer's environment blocks."""
     registry = Registry(Selection())
     registry.load_entry_points()
-    return frozenset(registry.names(kind))
+    return frozenset(registry.names(kind)) | names_of_engine_packages(kind)
+
+
+def names_of_engine_packages(kind: str) -> frozenset[str]:
+    """Of packages that are installed in the environment of the engines only; their registration needs no engine."""
+    found: set[str] = set()
+    for package in environments.engine_packages(ROOT):
+        (path,) = (ROOT / "packages" / package / "src").glob("*/plugin.py")
+        spec = importlib.util.spec_from_file_location(f"plugin_of_{package.replace('-', '_')}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found.update(record.name for record in module.rl_plugins() if record.kind == kind)
+    return frozenset(found)
 
 
 def make_targets() -> set[str]:

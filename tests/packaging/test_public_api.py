@@ -18,7 +18,9 @@ def test_public_names_are_checked_in(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_every_public_name_is_there(package):
+def test_every_public_name_is_there(package, monkeypatch):
+    # A package of an engine is not installed in this environment; its public names need no engine.
+    monkeypatch.syspath_prepend(package / "src")
     module = importlib.import_module(update_api.import_name(package))
     assert sorted(module.__all__) == update_api.public_names(package), "written in the source, not made at import"
     assert [name for name in module.__all__ if not hasattr(module, name)] == []

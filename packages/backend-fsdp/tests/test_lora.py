@@ -99,6 +99,18 @@ def slow_update(adapter, base, model, rate):
     return {name: (leaf - rate * grad).detach() for (name, leaf), grad in zip(leaves.items(), grads, strict=True)}
 
 
+def test_the_base_stream_has_no_adapter_in_it(start):
+    """What an engine needs that keeps adapters beside the base: the frozen weights, before and after updates."""
+    engine = start()
+    base = stream(engine)
+    train(engine, 1)
+    assert_same_bits(stream(engine, "base"), base)
+    assert engine.weight_manifest("base").entries == engine.weight_manifest("weights").entries
+    assert engine.weight_manifest("base").stream == "base"
+    merged = stream(engine)
+    assert any(not torch.equal(merged[name], tensor) for name, tensor in base.items())
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_update_is_that_of_the_formula(start, checkpointing):
     """Also where activations are recomputed, though no input of the first block has a gradient."""

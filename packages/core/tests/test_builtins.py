@@ -44,7 +44,7 @@ def test_what_core_provides(registry):
         "sampler": ("colocate_async", "sync"),
         "dataset": ("prompts",),
         "tracker": ("console", "jsonl", "tensorboard", "wandb"),
-        "command": ("check", "config", "data", "eval", "plugins", "rm", "sft", "train"),
+        "command": ("check", "config", "data", "eval", "export", "parity", "plugins", "rm", "sft", "train"),
     }
 
 

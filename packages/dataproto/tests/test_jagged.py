@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 import torch
@@ -180,3 +182,11 @@ def test_cut_parts_are_views_of_the_rows():
     parts = column.cut([0, 1, 1, 4])
     assert [[row.tolist() for row in part.rows()] for part in parts] == [[[0, 1]], [], [[], [200, 201, 202], [300]]]
     assert parts[2].values.data_ptr() == column.values[2:].data_ptr()
+
+
+def test_torch_says_nothing_about_tracing_and_may_say_everything_else(caplog):
+    logger = logging.getLogger("torch.fx._symbolic_trace")
+    with caplog.at_level(logging.WARNING, logger=logger.name):
+        jagged_from_rows([torch.ones(2), torch.ones(3)])
+        logger.warning("a graph was traced")
+    assert [record.getMessage() for record in caplog.records] == ["a graph was traced"]

@@ -49,6 +49,46 @@ def test_on_a_gpu_in_half_precision_the_variable_length_kernel_comes_first():
     assert choose_attention(found, GPU, torch.bfloat16, lambda: torch.zeros(3)) == VARLEN
 
 
+@pytest.fixture
+def libraries(monkeypatch):
+    """Say which flash-attn libraries are installed."""
+
+    def libraries(*versions: int) -> None:
+        monkeypatch.setattr(attention, "is_flash_attn_3_available", lambda: 3 in versions)
+        monkeypatch.setattr(attention, "is_flash_attn_2_available", lambda: 2 in versions)
+
+    return libraries
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"), [((2, 3), "flash_attention_3"), ((2,), "flash_attention_2"), ((), VARLEN)]
+)
+def test_an_installed_library_comes_first(libraries, versions, expected):
+    libraries(*versions)
+    assert choose_attention(config(), GPU, torch.bfloat16, lambda: torch.zeros(3)) == expected
+
+
+@pytest.mark.parametrize(("device", "dtype"), [(CPU, torch.bfloat16), (GPU, torch.float32)])
+def test_libraries_are_for_half_precision_on_a_gpu(libraries, device, dtype):
+    libraries(2, 3)
+    assert choose_attention(config(), device, dtype, lambda: torch.zeros(3)) == PACKED
+
+
+def test_libraries_that_cannot_be_used_give_way(libraries, caplog):
+    libraries(2, 3)
+    found = config()
+
+    def hidden_states() -> torch.Tensor:
+        if found._attn_implementation == "flash_attention_3":
+            raise ImportError("undefined symbol")
+        return torch.ones(3) if found._attn_implementation == "flash_attention_2" else torch.zeros(3)
+
+    with caplog.at_level(logging.INFO, attention.__name__):
+        assert choose_attention(found, GPU, torch.bfloat16, hidden_states) == VARLEN
+    assert "with flash_attention_3: ImportError: undefined symbol" in caplog.text
+    assert "with flash_attention_2: it comes to other hidden states" in caplog.text
+
+
 def test_a_kernel_that_fails_gives_way_to_the_next():
     found = config()
 

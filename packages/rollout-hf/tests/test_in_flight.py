@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from rl_core.contracts.rollout import RolloutRequest, SamplingParams
+from rl_engine.serving.stopping import StopStrings
 from rl_rollout_hf.in_flight import InFlight, version_spans
-from rl_rollout_hf.stopping import StopStrings
 
 
 def run(check, *, prompt=(1, 2, 3), response=(), stop=None, max_model_len=100, **sampling):

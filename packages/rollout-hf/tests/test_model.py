@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from rl_core.errors import ConfigError
-from rl_rollout_hf.model import build_empty, cache_argument, end_of_sequence_ids, named_weights, require_servable
+from rl_rollout_hf.model import build_empty, cache_argument, named_weights, require_servable
 from rl_rollout_hf.model import require_arguments as require
 from rl_testing.models import tiny_model
 from transformers import AutoConfig
@@ -88,23 +86,6 @@ def test_a_model_without_position_ids_is_refused():
 
 def test_the_cache_argument_is_one_that_the_model_has():
     assert cache_argument(tiny_model("qwen2")) in ("cache", "past_key_values")
-
-
-@pytest.mark.parametrize(
-    ("generation", "eos_token_id", "expected"),
-    [
-        ({"eos_token_id": [7, 8, 7]}, 5, (7, 8)),
-        ({"eos_token_id": 7}, 5, (7,)),
-        ({"temperature": 0.5}, 5, (5,)),
-        (None, [5, 6], (5, 6)),
-        (None, None, ()),
-    ],
-)
-def test_ends_of_sequence_come_from_the_generation_settings_first(tmp_path, generation, eos_token_id, expected):
-    if generation is not None:
-        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
-    config = AutoConfig.for_model("qwen2", eos_token_id=eos_token_id)
-    assert end_of_sequence_ids(tmp_path, config) == expected
 
 
 def test_a_buffer_that_cannot_be_computed_is_named(monkeypatch):

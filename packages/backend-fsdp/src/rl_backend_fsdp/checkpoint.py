@@ -9,40 +9,34 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from rl_core.contracts.engine import EngineState
 from rl_core.errors import CheckpointError
 from rl_engine.engine_record import EngineRecord
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
-from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
+
+from rl_backend_fsdp.writing import Writing, together
 
 if TYPE_CHECKING:
     from rl_backend_fsdp.engine import FSDPEngine
 
 _TENSORS: Final = "tensors"
 _WEIGHT, _OPTIMIZER = "weight/", "optimizer/"
-_UNREADABLE: Final = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    EOFError,
-    KeyError,
-    pickle.UnpicklingError,
-    CheckpointException,
-)
 
 
-def save(engine: FSDPEngine, directory: Path) -> None:
-    """Write the state of ``engine``. Collective.
+def start(engine: FSDPEngine, directory: Path, *, in_background: bool) -> Writing:
+    """Begin to write the state of ``engine``; ``Writing.finish`` makes it a checkpoint. Collective.
+
+    Args:
+        engine: whose.
+        directory: gets it; empty.
+        in_background: copy everything to the host first and write the copy in a thread; otherwise all is written on return.
 
     Raises:
         CheckpointError: a rank could not write; raised on every rank.
@@ -55,13 +49,9 @@ def save(engine: FSDPEngine, directory: Path) -> None:
         if engine.context.rank == 0:
             engine.record().write(directory)
 
-    _together(engine, f"checkpoint {directory} could not be written", prepare)
+    together(engine.context, f"checkpoint {directory} could not be written", prepare)
     tensors = _weights(engine) | _optimizer_state(engine)
-    _together(
-        engine,
-        f"checkpoint {directory} could not be written",
-        lambda: save_tensors(tensors, checkpoint_id=str(directory / _TENSORS)),
-    )
+    return Writing(engine.context, directory / _TENSORS, tensors, in_background=in_background)
 
 
 def load(engine: FSDPEngine, directory: Path) -> None:
@@ -71,12 +61,12 @@ def load(engine: FSDPEngine, directory: Path) -> None:
         CheckpointError: files are missing, cut short, or of another model; raised on every rank, nothing was changed.
     """
     _require_states(engine, "load")
-    record, metadata = _together(
-        engine, f"checkpoint {directory} cannot be loaded", lambda: _read_checked(engine, directory)
+    record, metadata = together(
+        engine.context, f"checkpoint {directory} cannot be loaded", lambda: _read_checked(engine, directory)
     )
     tensors = _weights(engine) | _empty_optimizer_state(engine, metadata)
-    _together(
-        engine,
+    together(
+        engine.context,
         f"checkpoint {directory} cannot be loaded",
         lambda: load_tensors(tensors, checkpoint_id=str(directory / _TENSORS)),
     )
@@ -94,26 +84,6 @@ def _require_states(engine: FSDPEngine, what_for: str) -> None:
     engine.module(what_for)
     needed = [EngineState.PARAMETERS, *([EngineState.OPTIMIZER] if engine.is_trained else [])]
     engine.states.require(what_for, *needed)
-
-
-def _together(engine: FSDPEngine, what: str, action: Callable[[], Any]) -> Any:
-    """Run ``action`` on every rank; if it fails on any, fail on all, so that nobody waits for a peer that gave up."""
-    problem: str | None = None
-    result: Any = None
-    try:
-        result = action()
-    except CheckpointError as error:
-        problem = str(error)
-    except _UNREADABLE as error:
-        problem = (
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-        )
-    problems = engine.context.collective.all_gather_object(problem)
-    for rank, text in enumerate(problems):
-        if text is not None:
-            msg = f"{what}: rank {rank}: {text}"
-            raise CheckpointError(msg)
-    return result
 
 
 def _read_checked(engine: FSDPEngine, directory: Path) -> tuple[EngineRecord, Metadata]:

@@ -88,6 +88,7 @@ class FSDPConfig:
             "ulysses_sequence_parallel_size",
             "use_torch_compile",
             "optim.*",
+            "checkpoint.async_save",
             "model.path",
             "model.hf_config_path",
             "model.tokenizer_path",
@@ -107,6 +108,9 @@ class FSDPConfig:
     """Keys of a role and of its model that this backend reads; ``rl check`` reports the others."""
 
     inert_keys: ClassVar[Mapping[str, str]] = {
+        "entropy_from_logits_with_chunking": "the output layer always computes in chunks, forward and backward",
+        "entropy_from_logits_chunk_size": "the engine chooses its chunks: 1,024 tokens, 4,096 compiled",
+        "entropy_checkpointing": "logits are always computed again in the backward pass, never kept",
         "fsdp_config.use_orig_params": "FSDP2 always keeps the original parameters",
         "fsdp_config.seed": "trainer.seed seeds everything",
         "fsdp_config.wrap_policy.min_num_params": "blocks are chosen by class, not by size",

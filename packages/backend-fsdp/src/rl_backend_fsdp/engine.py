@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from rl_core.contracts.engine import EngineConfig, EngineRole
+from rl_core.contracts.engine import EngineConfig, EngineRole, SaveState
 from rl_core.contracts.weights import WeightSpec
 from rl_core.errors import ConfigError
 from rl_core.single_controller.base.collective import WorkerContext
@@ -27,6 +28,7 @@ from rl_backend_fsdp import checkpoint
 from rl_backend_fsdp.config import FSDPConfig
 from rl_backend_fsdp.mesh import Meshes, check_reshard, open_meshes, shard_size
 from rl_backend_fsdp.weights import WeightGatherer, owner_ranks
+from rl_backend_fsdp.writing import Writing
 
 
 class FSDPEngine(HFTrainingEngine):
@@ -40,6 +42,20 @@ class FSDPEngine(HFTrainingEngine):
         self.options: FSDPConfig = config.plugin or FSDPConfig()
         self._lease = ProcessGroupLease()
         self._meshes: Meshes | None = None
+        self._writing: Writing | None = None
+
+    @classmethod
+    def alone(cls, config: EngineConfig, dtype: str | None = None) -> EngineConfig:
+        """See ``TrainingEngine``."""
+        options: FSDPConfig = config.plugin or FSDPConfig()
+        plugin = replace(
+            options,
+            fsdp_size=-1,
+            reshard_after_forward=True,
+            offload_policy=False,
+            dtype=options.dtype if dtype is None else dtype,
+        )
+        return replace(super().alone(config), plugin=plugin)
 
     @property
     def load_dtype(self) -> torch.dtype:
@@ -71,7 +87,10 @@ class FSDPEngine(HFTrainingEngine):
         self.sequence_parallel = self._meshes.sequence
 
     def shut(self) -> None:
-        """See ``HFTrainingEngine``."""
+        """See ``HFTrainingEngine``; what is being written is no checkpoint yet, and nobody will finish it."""
+        if self._writing is not None:
+            self._writing.wait()
+            self._writing = None
         self._meshes = None
         self.sequence_parallel = None
         self._lease.release()
@@ -178,10 +197,27 @@ class FSDPEngine(HFTrainingEngine):
 
     def save(self, directory: Path) -> None:
         """See ``TrainingEngine``."""
-        checkpoint.save(self, directory)
+        self.finish_save()
+        checkpoint.start(self, directory, in_background=False).finish()
+
+    def start_save(self, directory: Path) -> None:
+        """See ``TrainingEngine``; a copy of what this rank holds stays in host memory until it is written."""
+        self.finish_save()
+        self._writing = checkpoint.start(self, directory, in_background=True)
+
+    def poll_save(self) -> SaveState:
+        """See ``TrainingEngine``."""
+        return SaveState.WRITTEN if self._writing is None else self._writing.state
+
+    def finish_save(self) -> None:
+        """See ``TrainingEngine``."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.finish()
 
     def load(self, directory: Path) -> None:
         """See ``TrainingEngine``."""
+        self.finish_save()
         checkpoint.load(self, directory)
 
 

@@ -23,5 +23,6 @@ def rl_plugins() -> Iterable[Record]:
             config_key="fsdp_config",
             mount=("actor", "ref", "critic", "reward_model"),
             tokenizer="rl_engine.models:load_tokenizer",
+            memory="rl_backend_fsdp.memory:predict_memory",
         ),
     )

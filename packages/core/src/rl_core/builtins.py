@@ -286,6 +286,16 @@ def _commands() -> tuple[Record, ...]:
             summary="Score a checkpoint on a file: mean, pass@k, what is missing.",
         ),
         CommandRecord(
+            name="export",
+            target="rl_core.trainer.main_export:main",
+            summary="Write a model of a checkpoint as a Hugging Face folder.",
+        ),
+        CommandRecord(
+            name="parity",
+            target="rl_core.trainer.main_parity:main",
+            summary="Compare log-probs of generator and trainer, and explain the gap.",
+        ),
+        CommandRecord(
             name="sft", target="rl_core.trainer.sft:main", summary="Fine-tune on conversations; arguments as for train."
         ),
         CommandRecord(

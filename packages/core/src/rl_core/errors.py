@@ -52,6 +52,10 @@ class WorkerError(RlError):
     """A method of a worker failed; says role, rank, node, step and phase. The cause is chained."""
 
 
+class OutOfMemoryError(RlError, MemoryError):
+    """A worker ran out of memory; says phase, role, rank, who holds what, and which key to lower. The cause is chained."""
+
+
 class DeadlineError(RlError, TimeoutError):
     """Something that was waited for did not come in time; says what, and for how long."""
 

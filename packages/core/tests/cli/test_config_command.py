@@ -40,7 +40,7 @@ def test_show_of_another_command(engines, capsys):
     assert yaml.safe_load(capsys.readouterr().out)["max_length"] == 64
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert list(yaml.safe_load(out)) == ["data", "model", "engine", "optim", "trainer", "ray_kwargs"]
+    assert list(yaml.safe_load(out)) == ["data", "model", "engine", "optim", "checkpoint", "trainer", "ray_kwargs"]
     assert err.startswith("# engine.strategy: ")
     assert main([*arguments, "--help-key", "data.truncation"]) == 0
     assert "One of: error, left, right\n" in capsys.readouterr().out

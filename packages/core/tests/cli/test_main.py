@@ -36,7 +36,7 @@ def test_help_lists_commands_of_plugins_too(command, capsys):
     command("")
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    commands = ["acme", "check", "config", "data", "eval", "plugins", "rm", "sft", "train"]
+    commands = ["acme", "check", "config", "data", "eval", "export", "parity", "plugins", "rm", "sft", "train"]
     assert [line.split()[0] for line in out.splitlines()[3 : 3 + len(commands)]] == commands
     assert "--block-plugin DIST" in out
     assert max(map(len, out.splitlines())) <= 80

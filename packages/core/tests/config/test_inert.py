@@ -30,6 +30,7 @@ READ_HERE = {
     "actor_rollout_ref.nccl_timeout",  # runtime_choice
     "trainer.project_name",  # the default of trainer.default_local_dir
     "trainer.experiment_name",
+    "trainer.device_memory_gib",  # memory_check
     *(f"{section}.{key}" for section, key in GLOBAL_KEYS),
 }
 """Keys that act within this room, by their name."""

@@ -40,6 +40,7 @@ def test_batches_in_words(report):
         (["trainer.resume_mode=resume_path"], "resume_from_path is not set"),
         (["engine.strategy=megatron", "trainer.device=cpu"], "trainer.device is cpu, which needs 'cpu'"),
         (["engine.strategy=plain", "model.lora_rank=8"], "model.lora_rank is 8, which needs 'lora'"),
+        (["model.lora_adapter_path=a"], "model.lora_adapter_path is a, but model.lora_rank is 0"),
         (
             ["engine.strategy=megatron", "engine.megatron.tensor_model_parallel_size=2"],
             "1 workers cannot be cut into groups of 2",

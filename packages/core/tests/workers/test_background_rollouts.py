@@ -6,6 +6,7 @@ import pytest
 import torch
 from rl_core.contracts.rollout import RolloutOutput, SamplingParams
 from rl_core.errors import RlError
+from rl_core.metrics import Metric
 from rl_core.workers.async_runner import AsyncRunner
 from rl_core.workers.background_rollouts import BackgroundRollouts
 from rl_core.workers.rollout_rows import DEADLINE_KEY, SAMPLING_KEY, RolloutRow, pack_rows, unpack_rows
@@ -27,6 +28,9 @@ class Engine:
         return RolloutOutput(
             request_id=request.request_id, token_ids=(1,), log_probs=None, finish_reason="stop", versions=((2, 1),)
         )
+
+    async def metrics(self):
+        return {"rollout/preemptions": Metric(3, "sum")}
 
     async def abort(self, request_ids=None):
         raise RlError("the engine broke")

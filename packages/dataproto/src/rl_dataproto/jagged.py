@@ -8,6 +8,7 @@ closed again, because torch adds and compares two nested tensors only then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +30,16 @@ _CARRIERS = {
     torch.uint32: torch.int32,
     torch.uint64: torch.int64,
 }
+
+
+class _NotAboutTracing(logging.Filter):
+    """Drops what torch says whenever a nested tensor is made: that a function which it calls itself has a new name."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("is_fx_tracing will return true")
+
+
+logging.getLogger("torch.fx._symbolic_trace").addFilter(_NotAboutTracing())
 
 
 def is_jagged(column: Any) -> bool:

@@ -74,7 +74,14 @@ class DeviceStates:
 
     def device_bytes(self) -> int:
         """Bytes of all states on the device."""
-        return sum(storage.nbytes() for state in self.resident() for storage in _storages(self._tensors[state]()))
+        return sum(self.bytes_by_state().values())
+
+    def bytes_by_state(self) -> dict[EngineState, int]:
+        """Bytes of each state on the device."""
+        return {
+            state: sum(storage.nbytes() for storage in _storages(self._tensors[state]()))
+            for state in sorted(self.resident())
+        }
 
 
 def _storages(tensors: Iterable[Tensor]) -> Iterator[UntypedStorage]:

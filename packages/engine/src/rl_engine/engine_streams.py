@@ -87,7 +87,7 @@ class EngineStreams:
         return {spec.name: tensors[spec.name] for spec in kept.sent}
 
     def _tensors(self, module: TokenModel, stream: WeightStream) -> Iterable[tuple[str, Tensor]]:
-        if stream == "weights":
+        if stream != "adapter":
             return module.named_weights()
         if module.adapter is None:
             role = self._engine.role

@@ -91,5 +91,16 @@ def companions(folder: Path) -> Iterable[Path]:
             yield file
 
 
+def copy_model_settings(model: Path, directory: Path) -> None:
+    """Bring along what belongs to a model rather than to its tokenizer, where the latter came from another folder.
+
+    Generation settings, settings of a processor, and code: files that ``directory`` has already stay.
+    """
+    for file in companions(model):
+        is_settings = file.name == "generation_config.json" or file.name.endswith("processor_config.json")
+        if (is_settings or file.suffix == ".py") and not (directory / file.name).exists():
+            shutil.copyfile(file, directory / file.name)
+
+
 def _file_name(number: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
-from rl_engine.export import HFWriter
+from rl_engine.export import HFWriter, copy_model_settings
 from rl_engine.models import load_config, resolve_folder
 from rl_engine.token_model import PolicyModel
 from rl_engine.value_head import ValueModel
@@ -45,6 +45,8 @@ def export_engine(engine: HFTrainingEngine, directory: Path) -> None:
         source = resolve_folder(getattr(section, "tokenizer_path", None) or section.path)
         template = getattr(section, "custom_chat_template", None)
         problem = _attempt(writer.finish, exported_config(engine), source, template)
+        if problem is None:
+            problem = _attempt(copy_model_settings, resolve_folder(section.path), directory)
     problem = engine.context.collective.broadcast_object(problem)
     if problem is not None:
         msg = (

@@ -28,13 +28,15 @@ class MicroBatch:
         rows: the rows with every column, on the engine's device.
         indices: where they stand in the batch they were taken from.
         inputs: the tensors of the pass.
-        response_lengths: one number a row.
+        row_lengths: tokens of each row.
+        response_lengths: response tokens of each row.
         is_last: no other pass follows on any rank.
     """
 
     rows: DataProto
     indices: list[int]
     inputs: ModelInputs
+    row_lengths: list[int]
     response_lengths: list[int]
     is_last: bool
 
@@ -159,7 +161,7 @@ def _take(
     responses = lengths(column(rows, "responses")).tolist()
     ids = Jagged.of(column(rows, "input_ids")).values
     inputs = (pad if padded else pack)(ids.cpu(), row_lengths, responses, shift=shift)
-    return MicroBatch(rows.to(device), indices, inputs.to(device), responses, is_last)
+    return MicroBatch(rows.to(device), indices, inputs.to(device), row_lengths, responses, is_last)
 
 
 def check_rows(batch: DataProto) -> None:

@@ -125,6 +125,9 @@ def load_config(section: Any, folder: Path | None = None, *, for_training: bool 
         attention is not None
     ):  # otherwise transformers takes torch's own kernels, and ``attention`` better ones for packs
         config._attn_implementation = attention
+    elif getattr(config.get_text_config(), "attn_logit_softcapping", None):
+        # Torch's kernels know no cap on scores; some versions of transformers take them all the same, and leave it out.
+        config._attn_implementation = "eager"
     return config
 
 

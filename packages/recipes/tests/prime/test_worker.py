@@ -168,9 +168,9 @@ def test_a_second_scoring_spares_the_reference_its_pass(make):
     group = make()
     batch = rows_of()
     first = group.compute_rm_score(batch)
-    assert "memory/reward_model/reward_reference_gib" in group.memory_metrics()[0]
+    assert "memory/reward_model/reward_reference_gib" in group.phase_metrics()[0]
     second = group.compute_rm_score(batch.union(first.select(batch_keys=["rm_ref_log_prob"])))
-    assert "memory/reward_model/reward_reference_gib" not in group.memory_metrics()[0]
+    assert "memory/reward_model/reward_reference_gib" not in group.phase_metrics()[0]
     assert all(
         torch.equal(one, two)
         for one, two in zip(

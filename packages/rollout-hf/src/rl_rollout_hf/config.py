@@ -11,6 +11,9 @@ from rl_core.config.node import Node, number
 DEFAULT_CPU_CACHE_GIB = 4.0
 """Room for keys and values on a CPU when ``cache_gib`` is not set."""
 
+CACHE_SHARE = 0.9
+"""Part of a GPU's free memory that the cache may take; the rest is for the passes themselves."""
+
 
 @dataclass
 class HfRolloutConfig(Node):

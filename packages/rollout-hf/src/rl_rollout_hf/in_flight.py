@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from rl_core.contracts.rollout import FinishReason, RolloutOutput, RolloutRequest
+from rl_engine.serving.stopping import StopStrings, ending_ids
 
 from rl_rollout_hf.draws import Uniforms
-from rl_rollout_hf.stopping import StopStrings, ending_ids
 
 
 class InFlight:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import torch
 from rl_core.contracts.weights import WeightManifest, WeightSpec
+from rl_core.resharding.dtypes import fits_dtype, usual_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ def manifest_problems(manifest: WeightManifest, held: Mapping[str, HeldTensor]) 
     """
     sent = {entry.name: entry for entry in manifest.sent}
     problems = [f"{name!r} is not in the model" for name in sent if name not in held]
-    usual = _usual_dtype(manifest)
+    usual = usual_dtype(manifest)
     problems += [text for entry in manifest.entries for text in _entry_problems(entry, held, sent, usual)]
     groups: dict[str, list[str]] = {}
     for name, tensor in held.items():
@@ -59,18 +58,5 @@ def _entry_problems(
         return
     if tuple(entry.shape) != tensor.shape:
         yield f"{entry.name!r} has shape {tuple(entry.shape)}, the model {tensor.shape}"
-    if entry.dtype == tensor.dtype:
-        return
-    if entry.dtype != usual or not _is_float(tensor.dtype):
+    if not fits_dtype(entry.dtype, {tensor.dtype}, usual):
         yield f"{entry.name!r} is {entry.dtype}, in the model {tensor.dtype}"
-
-
-def _usual_dtype(manifest: WeightManifest) -> str | None:
-    """The floating-point type of most tensors that are sent."""
-    count = Counter(entry.dtype for entry in manifest.sent if _is_float(entry.dtype))
-    return count.most_common(1)[0][0] if count else None
-
-
-def _is_float(name: str) -> bool:
-    dtype = getattr(torch, name, None)
-    return isinstance(dtype, torch.dtype) and dtype.is_floating_point

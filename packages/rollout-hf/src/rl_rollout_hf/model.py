@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from rl_core.errors import ConfigError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from rl_rollout_hf.attention import ROWS
 
@@ -31,8 +30,9 @@ def build_empty(
     """
     config = copy.deepcopy(config)
     # Whatever else the trainer uses is made for other masks than those of a step.
-    if config._attn_implementation != "eager":
-        config._attn_implementation = ROWS
+    # Torch's kernels, which ROWS calls, would leave a cap on scores out without a word.
+    is_capped = bool(getattr(config.get_text_config(), "attn_logit_softcapping", None))
+    config._attn_implementation = "eager" if is_capped or config._attn_implementation == "eager" else ROWS
     # In float32, torch's default: another type would change that default for every thread while the model is built.
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
@@ -112,22 +112,6 @@ def refusal(config: PreTrainedConfig, problem: str) -> str:
         f"rollout 'hf' cannot serve model type {config.model_type!r}: {problem}. Use a rollout engine that can "
         "(rollout.name), a model with full attention in every layer, or a shorter rollout.max_model_len where that is it"
     )
-
-
-def end_of_sequence_ids(folder: Path, config: PreTrainedConfig) -> tuple[int, ...]:
-    """Every id that ends a sequence: those of the generation settings, otherwise that of the configuration.
-
-    A configuration file that names none gets a default of its class, so it does not count beside generation settings.
-    """
-    if (folder / "generation_config.json").is_file():
-        settings = GenerationConfig.from_pretrained(folder, local_files_only=True)
-        if settings.eos_token_id is not None:
-            return _as_ids(settings.eos_token_id)
-    return _as_ids(getattr(config.get_text_config(), "eos_token_id", None))
-
-
-def _as_ids(value: Any) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(dict.fromkeys(value or ()))
 
 
 def _compute_buffers(model: PreTrainedModel) -> None:

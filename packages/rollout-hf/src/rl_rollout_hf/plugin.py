@@ -20,5 +20,6 @@ def rl_plugins() -> Iterable[Record]:
             capabilities=frozenset({"cpu", "shared_process", "sleep"}),
             config="rl_rollout_hf.config:HfRolloutConfig",
             mount=("rollout",),
+            memory="rl_rollout_hf.memory:predict_memory",
         )
     ]

@@ -36,17 +36,17 @@ from rl_core.contracts.rollout import (
 from rl_core.errors import ConfigError, RlError, WeightSyncError
 from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
 from rl_engine.models import load_config, resolve_folder
+from rl_engine.serving.requests import check_request
+from rl_engine.serving.stopping import Decode, StopStrings
+from rl_engine.serving.text import end_of_sequence_ids, load_decode
 
 from rl_rollout_hf.device import Device
 from rl_rollout_hf.device_thread import DeviceThread
 from rl_rollout_hf.in_flight import InFlight
-from rl_rollout_hf.model import end_of_sequence_ids, require_servable
-from rl_rollout_hf.requests import check_request
+from rl_rollout_hf.model import require_servable
 from rl_rollout_hf.scheduler import Drawn, Limits, Plan, Scheduler
 from rl_rollout_hf.serving import Serviceable, StepLoop
 from rl_rollout_hf.settings import choose_dtype, read_settings, require_supported
-from rl_rollout_hf.stopping import Decode, StopStrings
-from rl_rollout_hf.text import load_decode
 from rl_rollout_hf.weights import ModelSink
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class HfRollout(RolloutEngine):
         """See ``RolloutEngine.generate``."""
         parts = self._open("generate")
         max_model_len = parts.device.settings.max_model_len
-        check_request(request, vocab_size=parts.device.vocab_size, max_model_len=max_model_len)
+        check_request(request, engine="hf", vocab_size=parts.device.vocab_size, max_model_len=max_model_len)
         self._state()
         if (error := self._stale(request)) is not None:
             raise error

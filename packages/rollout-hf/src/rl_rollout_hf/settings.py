@@ -11,7 +11,7 @@ from rl_core.errors import ConfigError
 from rl_engine.models import dtype_by_name
 from transformers import PreTrainedConfig
 
-from rl_rollout_hf.config import DEFAULT_CPU_CACHE_GIB, HfRolloutConfig
+from rl_rollout_hf.config import CACHE_SHARE, DEFAULT_CPU_CACHE_GIB, HfRolloutConfig
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +23,6 @@ _SPANS: Final = (
 )
 _LOG_PROBS: Final = ("processed_logprobs", "raw_logprobs")
 _GIB: Final = 1 << 30
-_CACHE_SHARE: Final = 0.9
-"""Part of the free memory that the cache may take; the rest is for the passes themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def cache_budget(settings: Settings, *, weight_bytes: int, bytes_per_token: int,
         free, total = torch.cuda.mem_get_info(device)
         # What torch keeps for itself but does not use is as good as free.
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        room = min(settings.device_share * total - weight_bytes, free * _CACHE_SHARE)
+        room = min(settings.device_share * total - weight_bytes, free * CACHE_SHARE)
         source = f"rollout.gpu_memory_utilization ({settings.device_share}, {free / _GIB:.1f} GiB free)"
     else:
         room, source = DEFAULT_CPU_CACHE_GIB * _GIB, "rollout.hf.cache_gib"

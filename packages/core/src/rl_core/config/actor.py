@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_core.config.node import Node, free_form, number, plugin
 from rl_core.config.optim import CheckpointConfig, OptimConfig
+from rl_core.config.profiler import RoleProfilerConfig
 from rl_core.plugins.hints import DEFAULT_BACKEND
 
 
@@ -153,5 +154,5 @@ class ActorConfig(Node):
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """Checkpoint of the policy."""
 
-    profiler: dict[str, Any] = free_form()
+    profiler: RoleProfilerConfig = field(default_factory=RoleProfilerConfig)
     """Profiling of this role."""

@@ -15,8 +15,10 @@ from rl_core.config.compose import Composed, Config
 from rl_core.config.contradictions import contradictions
 from rl_core.config.inert import inert_lines
 from rl_core.config.inert_choice import inert_choices
+from rl_core.config.memory_check import check_memory
 from rl_core.config.offline_check import check_offline
-from rl_core.config.report import BATCH, ENGINES, INERT, POOLS, SPELLING, STEPS, TOPICS, Finding, Report
+from rl_core.config.report import BATCH, ENGINES, INERT, MEMORY, POOLS, SPELLING, STEPS, TOPICS, Finding, Report
+from rl_core.config.role_needs import role_errors
 from rl_core.config.roles import SHARED, idle_phases, pools, side_by_side
 from rl_core.config.step_report import check_placement, check_steps
 from rl_core.errors import PluginError
@@ -24,7 +26,19 @@ from rl_core.errors import PluginError
 if TYPE_CHECKING:
     from rl_core.plugins import Registry
 
-__all__ = ["BATCH", "ENGINES", "INERT", "POOLS", "SPELLING", "STEPS", "TOPICS", "Finding", "Report", "check_config"]
+__all__ = [
+    "BATCH",
+    "ENGINES",
+    "INERT",
+    "MEMORY",
+    "POOLS",
+    "SPELLING",
+    "STEPS",
+    "TOPICS",
+    "Finding",
+    "Report",
+    "check_config",
+]
 
 
 def check_config(
@@ -62,6 +76,7 @@ def _check_ppo(
     for severity, text in contradictions(config):
         (report.errors if severity == "error" else report.warnings).append(Finding("contradictions", text))
     report.notes += [Finding(POOLS, line) for line in pool_lines(config)]
+    check_memory(config.tree, registry, report)
     report.notes += [Finding(INERT, line) for line in inert_lines(config.given)]
     report.notes += [Finding(INERT, line) for line in inert_choices(config, classes)]
     return report
@@ -86,6 +101,7 @@ def _check_engines(config: Config, workers: int, registry: Registry, report: Rep
     if error is not None:
         report.errors.append(Finding(ENGINES, error))
     report.errors += [Finding(ENGINES, text) for text in capability_errors(config, workers, registry)]
+    report.errors += [Finding(ENGINES, text) for text in role_errors(config, registry)]
     report.notes += [Finding(ENGINES, text) for text in capability_notes(config)]
     check_placement(config.tree, report)
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from rl_core.config.correction import correction_findings
 from rl_core.config.derive import estimator_needs, needs_values
 from rl_core.config.estimators import estimator_contradictions
+from rl_core.config.parity_check import parity_findings
+from rl_core.config.profiler import profiler_findings
 from rl_core.config.reward_model_check import reward_model_errors
+from rl_core.config.role_needs import adapter_errors
 from rl_core.config.roles import pool_errors, pools
 from rl_core.plugins import AdvantageRecord, PolicyLossRecord
 
@@ -27,6 +30,8 @@ def contradictions(config: Config) -> Iterator[tuple[Severity, str]]:
     yield from _policy_loss(config)
     yield from estimator_contradictions(config)
     yield from _sampling(config)
+    yield from parity_findings(config)
+    yield from profiler_findings(config)
     yield from correction_findings(config)
     yield from _lengths(config)
     yield from _models(config)
@@ -127,12 +132,6 @@ def _sampling(config: Config) -> Iterator[tuple[Severity, str]]:
     yield from _groups(config)
     if rollout.temperature == 0 and rollout.n > 1:
         yield "warning", f"rollout.temperature is 0, so all {rollout.n} responses to a prompt are the same."
-    if rollout.top_p < 1 or rollout.top_k > 0:
-        yield (
-            "warning",
-            f"rollout.top_p is {rollout.top_p:g} and rollout.top_k is {rollout.top_k}: responses are not drawn from "
-            "the policy itself, and the log-prob gap between sampler and training engine will show it.",
-        )
     correction = config.tree.algorithm.rollout_correction
     wants_log_probs = [
         key
@@ -240,6 +239,7 @@ def _models(config: Config) -> Iterator[tuple[Severity, str]]:
     tree = config.tree
     if tree.actor_rollout_ref.model.path is None:
         yield "warning", "actor_rollout_ref.model.path is not set; engines that load a model will refuse to start."
+    yield from (("error", text) for text in adapter_errors(tree.actor_rollout_ref.model, "actor_rollout_ref.model"))
     yield from (("error", text) for text in reward_model_errors(config))
 
 

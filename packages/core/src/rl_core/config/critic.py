@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_core.config.node import Node, free_form, number, plugin
 from rl_core.config.optim import CheckpointConfig, OptimConfig
+from rl_core.config.profiler import RoleProfilerConfig
 
 
 @dataclass
@@ -126,5 +127,5 @@ class CriticConfig(Node):
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """Checkpoint of the value function."""
 
-    profiler: dict[str, Any] = free_form()
+    profiler: RoleProfilerConfig = field(default_factory=RoleProfilerConfig)
     """Profiling of this role."""

@@ -116,6 +116,7 @@ OFFLINE_TABLE: Final[tuple[HandedOver, ...]] = (
     HandedOver("engine.strategy", "model", _MODEL_KEYS, "model."),
     HandedOver("engine.strategy", "engine", ("grad_clip", "ulysses_sequence_parallel_size")),
     HandedOver("engine.strategy", "optim", ("*",), "optim."),
+    HandedOver("engine.strategy", "checkpoint", ("async_save",), "checkpoint."),
 )
 """The same in runs that train one model on a file (``rl sft``, ``rl rm``)."""
 

@@ -93,14 +93,7 @@ LATER: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("tracing of single rollouts", ("actor_rollout_ref.rollout.trace.*",)),
     (
         "profiling",
-        (
-            "global_profiler.*",
-            "actor_rollout_ref.actor.profiler.*",
-            "actor_rollout_ref.ref.profiler.*",
-            "actor_rollout_ref.rollout.profiler.*",
-            "critic.profiler.*",
-            "reward_model.profiler.*",
-        ),
+        ("actor_rollout_ref.rollout.profiler.*",),
     ),
     ("distillation from a teacher", ("distillation.*",)),
     ("replay of cached rollouts", ("skip.*",)),

@@ -73,6 +73,14 @@ class OfflineEngineConfig(Node):
 
 
 @dataclass
+class OfflineCheckpointConfig(Node):
+    """How checkpoints are written."""
+
+    async_save: bool = False
+    """Write in the background while training goes on."""
+
+
+@dataclass
 class OfflineRunConfig(RunConfig):
     """The run."""
 
@@ -107,6 +115,9 @@ class OfflineConfig(Node):
 
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
     """Optimizer and learning-rate schedule."""
+
+    checkpoint: OfflineCheckpointConfig = field(default_factory=OfflineCheckpointConfig)
+    """How checkpoints are written."""
 
     trainer: OfflineRunConfig = field(default_factory=OfflineRunConfig)
     """Cluster shape, length of the run, files, limits."""

@@ -9,8 +9,10 @@ from rl_core.config.capabilities import Need, above, local_runtime_errors, unmet
 from rl_core.config.handed_over import unread_by_plugins
 from rl_core.config.inert import inert_lines
 from rl_core.config.layout import RM
+from rl_core.config.memory_check import check_memory
 from rl_core.config.micro_batch import model_parallel_size
 from rl_core.config.report import BATCH, ENGINES, INERT, POOLS, SPELLING, Finding, Report
+from rl_core.config.role_needs import adapter_errors
 from rl_core.config.step_report import check_placement, check_steps
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def check_offline(
     for severity, text in _contradictions(tree, 2 if is_pairs else 1):
         (report.errors if severity == "error" else report.warnings).append(Finding("contradictions", text))
     report.notes.append(Finding(POOLS, f"{workers} worker{'s' * (workers > 1)}, which train and validate."))
+    check_memory(tree, registry, report)
     inert = [*inert_lines(config.given, config.schema.layout), *_inert_choices(config)]
     inert += [f"{path} has no effect: {reason}." for path, reason in unread_by_plugins(config, classes)]
     report.notes += [Finding(INERT, line) for line in inert]
@@ -95,6 +98,7 @@ def _contradictions(tree: OfflineConfig, conversations: int) -> Iterator[tuple[L
         yield "warning", "model.path is not set; engines that load a model will refuse to start."
     if tree.trainer.resume_mode == "resume_path" and tree.trainer.resume_from_path is None:
         yield "error", "trainer.resume_mode is resume_path, but trainer.resume_from_path is not set. Give the folder."
+    yield from (("error", text) for text in adapter_errors(tree.model, "model"))
     budget = tree.data.max_token_len_per_gpu * tree.engine.ulysses_sequence_parallel_size
     longest = conversations * tree.data.max_length
     if tree.data.use_dynamic_bsz and budget < longest:
@@ -125,6 +129,7 @@ def _inert_choices(config: Composed) -> Iterator[str]:
         ("trainer.resume_from_path", trainer.resume_mode == "resume_path", "trainer.resume_mode is not resume_path"),
         ("model.lora_alpha", tree.model.lora_rank, "model.lora_rank is 0"),
         ("model.target_modules", tree.model.lora_rank, "model.lora_rank is 0"),
+        ("model.exclude_modules", tree.model.lora_rank, "model.lora_rank is 0"),
     )
     for key, is_on, because in rules:
         if key in config.given and not is_on:

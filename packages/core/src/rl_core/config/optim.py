@@ -63,7 +63,7 @@ class CheckpointConfig(Node):
     """Parts that are restored on resume; null restores what was saved."""
 
     async_save: bool = False
-    """Write in the background while training goes on."""
+    """Copy the state to host memory and write the copy while training goes on."""
 
     strict: bool = True
     """Refuse a checkpoint with missing or unexpected entries."""

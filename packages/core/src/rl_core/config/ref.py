@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from rl_core.config.node import Node, free_form, number, plugin
+from rl_core.config.node import Node, number, plugin
+from rl_core.config.profiler import RoleProfilerConfig
 
 
 @dataclass
@@ -48,5 +48,5 @@ class RefConfig(Node):
     n_gpus_per_node: int = number(0, ge=0)
     """Workers per node of that pool."""
 
-    profiler: dict[str, Any] = free_form()
+    profiler: RoleProfilerConfig = field(default_factory=RoleProfilerConfig)
     """Profiling of this role."""

@@ -13,7 +13,8 @@ BATCH: Final = "batch sizes"
 ENGINES: Final = "engines"
 STEPS: Final = "steps"
 POOLS: Final = "pools"
-TOPICS: Final = (BATCH, STEPS, ENGINES, POOLS, SPELLING, INERT)
+MEMORY: Final = "memory"
+TOPICS: Final = (BATCH, STEPS, ENGINES, POOLS, MEMORY, SPELLING, INERT)
 
 
 @dataclass(frozen=True)

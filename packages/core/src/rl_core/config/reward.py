@@ -8,6 +8,7 @@ from typing import Any
 from rl_core.config.data import CustomClassConfig
 from rl_core.config.node import Node, choice, free_form, number, plugin
 from rl_core.config.optim import OptimConfig
+from rl_core.config.profiler import RoleProfilerConfig
 
 
 @dataclass
@@ -180,5 +181,5 @@ class RewardModelConfig(Node):
     sandbox_fusion: SandboxConfig = field(default_factory=SandboxConfig)
     """Where code from responses runs."""
 
-    profiler: dict[str, Any] = free_form()
+    profiler: RoleProfilerConfig = field(default_factory=RoleProfilerConfig)
     """Profiling of this role."""

@@ -11,6 +11,7 @@ from rl_core.config.critic import CriticConfig
 from rl_core.config.data import DataConfig
 from rl_core.config.model import ModelConfig
 from rl_core.config.node import Node, free_form, number, plugin
+from rl_core.config.profiler import GlobalProfilerConfig
 from rl_core.config.ray import RayConfig
 from rl_core.config.ref import RefConfig
 from rl_core.config.reward import CustomRewardFunctionConfig, RewardModelConfig
@@ -72,7 +73,7 @@ class PPOTrainerConfig(Node):
     ray_kwargs: RayConfig = field(default_factory=RayConfig)
     """Ray."""
 
-    global_profiler: dict[str, Any] = free_form()
+    global_profiler: GlobalProfilerConfig = field(default_factory=GlobalProfilerConfig)
     """Profiler of the run."""
 
     transfer_queue: dict[str, Any] = free_form()

@@ -23,6 +23,13 @@ class ParityConfig(Node):
     """Largest mean absolute gap after the first weight synchronisation. A wrong or stale weight gives far more, so
     the run stops before the first update."""
 
+    report_above: float = number(0.05, gt=0)
+    """Show cause and outliers of a step on the console when its mean absolute gap exceeds this, and again whenever that has
+    doubled. Such a step always stands in ``parity.jsonl`` of the run folder, of the others about 200."""
+
+    outliers: int = number(5, ge=0)
+    """Tokens with the largest gap that a report shows, with the text around them."""
+
 
 @dataclass
 class WatchdogConfig(Node):
@@ -50,6 +57,9 @@ class RunConfig(Node):
 
     device: str = choice("auto", "auto", "cpu", "cuda")
     """Device of the workers; ``auto`` takes CUDA where there is one."""
+
+    device_memory_gib: float | None = number(None, gt=0)
+    """Memory of each worker's GPU in GiB, for what ``rl check`` predicts; null asks the GPUs of this machine."""
 
     runtime: str = choice("auto", "auto", "local", "ray")
     """Where workers live: in this process, or as Ray actors. ``auto`` is local for one worker on the CPU only."""

@@ -21,12 +21,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rl_core.contracts.weights import WeightBucket, WeightManifest, WeightStream
+from rl_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto
@@ -57,6 +58,14 @@ class EngineState(StrEnum):
     PARAMETERS = "parameters"
     GRADIENTS = "gradients"
     OPTIMIZER = "optimizer"
+
+
+class SaveState(StrEnum):
+    """How far this rank is with what ``start_save`` began."""
+
+    WRITING = "writing"
+    WRITTEN = "written"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +153,25 @@ class StepResult:
     learning_rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """What an engine has computed for the rows of its rank.
+
+    Attributes:
+        tokens: of the rows, once for each pass through them.
+        computed_tokens: the same with padding.
+        flops: model FLOPs of the passes, recomputation and padding left out; None where the engine does not count them.
+    """
+
+    tokens: int
+    computed_tokens: int
+    flops: float | None = None
+
+    def __add__(self, other: EngineWork) -> EngineWork:
+        flops = None if self.flops is None or other.flops is None else self.flops + other.flops
+        return EngineWork(self.tokens + other.tokens, self.computed_tokens + other.computed_tokens, flops)
+
+
 class TrainingEngine(ABC):
     """One role's model on one worker process. Built by name: ``<role>.strategy``.
 
@@ -164,6 +192,22 @@ class TrainingEngine(ABC):
         self.model_config = model
         self.config = config
         self.context = context
+
+    @classmethod
+    def alone(cls, config: EngineConfig, dtype: str | None = None) -> EngineConfig:
+        """``config`` for one process on the CPU that only reads what many workers wrote, to export it.
+
+        Args:
+            config: of the role in its run.
+            dtype: format of the exported weights; None leaves that of the run.
+
+        Raises:
+            ConfigError: the engine has no choice of format.
+        """
+        if dtype is not None:
+            msg = f"--dtype is {dtype}, but {cls.__name__} exports weights as it holds them. Leave it out."
+            raise ConfigError(msg)
+        return replace(config, optim=None, sequence_parallel_size=1, compiled=False)
 
     @abstractmethod
     def initialize(self) -> None:
@@ -235,6 +279,25 @@ class TrainingEngine(ABC):
     def save(self, directory: Path) -> None:
         """Write weights, optimizer, schedule and RNG below ``directory``. Collective; the caller makes it atomic."""
 
+    def start_save(self, directory: Path) -> None:
+        """``save``, but return once the state is copied, and write the copy while training goes on. Collective.
+
+        What lies below ``directory`` is a checkpoint only after ``finish_save``, which is called before the next save. An
+        engine without it saves at once.
+        """
+        self.save(directory)
+
+    def poll_save(self) -> SaveState:
+        """How far this rank is with it. No communication."""
+        return SaveState.WRITTEN
+
+    def finish_save(self) -> None:  # noqa: B027 - an engine without it has nothing left to do
+        """Wait until every rank has written, and make the checkpoint whole; nothing where none was begun. Collective.
+
+        Raises:
+            CheckpointError: a rank could not write; raised on every rank, with the file.
+        """
+
     @abstractmethod
     def load(self, directory: Path) -> None:
         """Take over what ``save`` wrote, from any number of ranks. Collective.
@@ -246,6 +309,14 @@ class TrainingEngine(ABC):
     @abstractmethod
     def export_hf(self, directory: Path) -> None:
         """Write the model as a Hugging Face checkpoint. Collective; rank 0 writes."""
+
+    def take_work(self) -> EngineWork | None:
+        """What was computed since the last call, and start anew; None for an engine that does not count."""
+        return None
+
+    def state_bytes(self) -> Mapping[EngineState, int]:
+        """Bytes on the device of each state that is there; nothing for an engine that does not count."""
+        return {}
 
     def disable_adapter(self) -> AbstractContextManager[None]:
         """Run as the base model: how a LoRA policy is its own reference. Without an adapter, nothing changes."""

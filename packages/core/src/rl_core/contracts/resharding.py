@@ -96,7 +96,9 @@ class Resharding(ABC):
 
     def _synced(self, version: int) -> SyncReport:
         # Every rank must come to the same answer, or some would wait in a collective for the others.
-        current = self.context.collective.all_gather_object(self.rollout.version() == version)
+        # A replica's lead speaks for all of its ranks.
+        holds = not self.rollout.dispatch_info().is_collect or self.rollout.version() == version
+        current = self.context.collective.all_gather_object(holds)
         if all(current):
             return SyncReport(version=version, skipped=True)
         report = self.move(version)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest
+from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest, WeightStream
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from rl_core.metrics import Metric
     from rl_core.single_controller.base.collective import DispatchInfo, WorkerContext
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -177,6 +178,14 @@ class RolloutEngine(ABC):
         Over the workers of a replica every rank appears exactly once.
         """
 
+    def weight_streams(self) -> tuple[WeightStream, ...]:
+        """What the next hand-over must bring, in this order; the last stream's end makes the version.
+
+        An engine that keeps adapters beside the base model asks for ``base`` and ``adapter``, or for ``adapter`` alone while
+        it holds the base.
+        """
+        return ("weights",)
+
     @abstractmethod
     async def generate(self, request: RolloutRequest) -> RolloutOutput:
         """Sample one sequence. Many calls are in flight at once; the engine batches them.
@@ -226,6 +235,10 @@ class RolloutEngine(ABC):
     @abstractmethod
     async def health(self) -> Health:
         """Whether the engine can serve."""
+
+    async def metrics(self) -> Mapping[str, Metric]:
+        """What the engine has to say about the generation phase that ends, reported with the step's metrics."""
+        return {}
 
     async def close(self) -> None:  # noqa: B027 - many engines hold nothing
         """Give back what the engine holds. Called once, also after a failure."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-WeightStream = Literal["weights", "adapter"]
-"""``weights`` is the whole (merged) model; ``adapter`` only the LoRA matrices."""
+WeightStream = Literal["weights", "base", "adapter"]
+"""``weights`` is the whole (merged) model; ``base`` is the model without its adapters, ``adapter`` only the LoRA matrices."""
 
 WeightDigest = Mapping[str, int]
 """Tensor name -> sum of its bit patterns modulo 2**64 (``rl_core.resharding.digest``)."""

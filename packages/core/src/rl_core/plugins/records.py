@@ -133,18 +133,29 @@ class BackendRecord(Record):
     tokenizer: str | None = None
     """``"module:callable"`` called as ``f(path, **kwargs)`` where the engine brings its own tokenizer; None uses the
     model's."""
+    memory: str | None = None
+    """``"module:function"`` that predicts the engine's memory, a ``TrainingMemory`` of ``rl_core.config.memory_question``; its
+    module must load no torch. None predicts nothing."""
 
     def __post_init__(self) -> None:
         # With slots the decorator makes a second class, and super() without arguments would look at the first.
         Record.__post_init__(self)
         self._check_target("tokenizer", optional=True)
+        self._check_target("memory", optional=True)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutRecord(Record):
     """A generation engine. Target: a class that implements the ``RolloutEngine`` contract."""
 
-    __slots__ = ()
     kind: ClassVar[str] = "rollout"
+
+    memory: str | None = None
+    """As of a backend, a ``RolloutMemory``."""
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        self._check_target("memory", optional=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

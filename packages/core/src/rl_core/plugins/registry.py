@@ -218,6 +218,15 @@ class Registry:
         tokenizer: Callable[..., Any] = resolve_target(entry.record.tokenizer, f"the tokenizer of {entry.label}")
         return tokenizer
 
+    def load_memory(self, kind: str, name: str) -> Callable[..., Any] | None:
+        """What predicts the memory of a backend or rollout, or None if nothing does; needs no engine."""
+        entry = self.entry(kind, name)
+        target = getattr(entry.record, "memory", None)
+        if target is None:
+            return None
+        predict: Callable[..., Any] = resolve_target(target, f"the memory model of {entry.label}")
+        return predict
+
     def load_prepare(self, policy_loss: str) -> Callable[..., Any] | None:
         """What a policy loss computes over all rows of a step, or None if it works on each shard alone."""
         entry = self.entry("policy_loss", policy_loss)

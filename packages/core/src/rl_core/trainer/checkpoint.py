@@ -16,7 +16,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,9 +86,29 @@ class CheckpointStore:
         Raises:
             CheckpointError: the disk refused; says where, why, and how much room is left.
         """
-        final = self.folder / f"global_step_{step}"
+        return self.begin(step, write, state, identity).complete(lambda: None)
+
+    def begin(
+        self,
+        step: int,
+        write: Callable[[Path], None],
+        state: Mapping[str, Any],
+        identity: Mapping[str, Any],
+    ) -> Unfinished:
+        """The first half of ``save``: nobody sees the checkpoint until it is completed.
+
+        Args:
+            step: as for ``save``.
+            write: as for ``save``; the folder may go on filling after it has returned.
+            state: as for ``save``.
+            identity: as for ``save``.
+
+        Raises:
+            CheckpointError: as ``save``.
+        """
         partial = self.folder / f".global_step_{step}.partial"
-        try:
+        unfinished = Unfinished(self, partial, step, dict(identity))
+        with unfinished.or_removed():
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             write(partial)
@@ -99,22 +120,7 @@ class CheckpointStore:
                 )
                 raise CheckpointError(msg)
             _write_synced(partial / _STATE, to_json(state))
-            _write_synced(partial / _MARKER, to_json({"step": step, "identity": dict(identity)}))
-            replaced = self.folder / f".global_step_{step}.replaced"
-            if final.exists():
-                final.rename(replaced)
-            partial.rename(final)
-            shutil.rmtree(replaced, ignore_errors=True)
-            _sync_folder(self.folder)
-            self._point_to(step)
-        except BaseException as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            if not isinstance(error, OSError):
-                raise
-            msg = f"checkpoint of step {step} could not be written below {self.folder}: {error} ({_free_space(self.folder)})"
-            raise CheckpointError(msg) from error
-        self._rotate()
-        return Checkpoint(final, step, dict(identity))
+        return unfinished
 
     def all(self) -> list[Checkpoint]:
         """Complete checkpoints, oldest first."""
@@ -157,7 +163,8 @@ class CheckpointStore:
             temporary.unlink(missing_ok=True)
             raise
 
-    def _rotate(self) -> None:
+    def rotate(self) -> None:
+        """Remove the oldest beyond ``max_to_keep``."""
         if self._max_to_keep is None:
             return
         for old in self.all()[: -self._max_to_keep]:
@@ -165,6 +172,54 @@ class CheckpointStore:
             leaving = self.folder / f".{old.path.name}.removed"
             old.path.rename(leaving)
             shutil.rmtree(leaving)
+
+
+class Unfinished:
+    """A checkpoint that is not visible yet."""
+
+    def __init__(self, store: CheckpointStore, partial: Path, step: int, identity: Mapping[str, Any]) -> None:
+        """See ``CheckpointStore.begin``."""
+        self.step = step
+        self._store = store
+        self._partial = partial
+        self._identity = identity
+
+    def complete(self, finish: Callable[[], None]) -> Checkpoint:
+        """Make it visible, then remove what is too old.
+
+        Args:
+            finish: returns when all is written; whatever it raises leaves older checkpoints as they were.
+
+        Raises:
+            CheckpointError: as ``CheckpointStore.save``.
+        """
+        store, step, partial = self._store, self.step, self._partial
+        final = store.folder / f"global_step_{step}"
+        with self.or_removed():
+            finish()
+            _write_synced(partial / _MARKER, to_json({"step": step, "identity": dict(self._identity)}))
+            replaced = store.folder / f".global_step_{step}.replaced"
+            if final.exists():
+                final.rename(replaced)
+            partial.rename(final)
+            shutil.rmtree(replaced, ignore_errors=True)
+            _sync_folder(store.folder)
+            store._point_to(step)
+        store.rotate()
+        return Checkpoint(final, step, self._identity)
+
+    @contextmanager
+    def or_removed(self) -> Iterator[None]:
+        """What fails within leaves nothing behind."""
+        try:
+            yield
+        except BaseException as error:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
+            folder = self._store.folder
+            msg = f"checkpoint of step {self.step} could not be written below {folder}: {error} ({_free_space(folder)})"
+            raise CheckpointError(msg) from error
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from rl_core.config.phase_table import evictable_states
 from rl_core.contracts.mini_batch import PLAN_KEY, MiniBatchPlan
 from rl_core.contracts.rollout import RolloutEngine
 from rl_core.contracts.weights import fingerprint
 from rl_core.metrics import Metric
 from rl_core.plugins import get_registry
-from rl_core.single_controller.base import Dispatch, DispatchInfo, Worker, WorkerContext, register
+from rl_core.single_controller.base import Dispatch, DispatchInfo, WorkerContext, register
 from rl_core.single_controller.base.mesh import (
     make_mini_batch_dispatch_fn,
     make_nd_compute_dataproto_dispatch_fn,
@@ -22,12 +23,17 @@ from rl_core.single_controller.base.mesh import (
 )
 from rl_core.workers.async_runner import AsyncRunner
 from rl_core.workers.background_rollouts import BackgroundRollouts
-from rl_core.workers.build import build_actor, build_reference, build_rollout, evictable_states
+from rl_core.workers.build import build_actor, build_reference, build_rollout
+from rl_core.workers.device_peak import device_peak
 from rl_core.workers.generation import generate_rows
 from rl_core.workers.losses import PolicyLoss
 from rl_core.workers.memory import MemoryMeter, memory_metrics
 from rl_core.workers.movable import MovableEngine, MovableRollout
+from rl_core.workers.out_of_memory import ExplainsMemory
 from rl_core.workers.phases import Movable, Part, Phase, PhaseTable, State
+from rl_core.workers.profiling.worker import ProfiledWorker
+from rl_core.workers.saving import SavingWorker
+from rl_core.workers.throughput import PhaseClock
 from rl_core.workers.update import run_updates
 
 if TYPE_CHECKING:
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from rl_core.contracts.weights import SyncReport
 
 
-class ActorRolloutRefWorker(Worker):
+class ActorRolloutRefWorker(ExplainsMemory, SavingWorker, ProfiledWorker):
     """One process of the actor-rollout-reference group."""
 
     def __init__(
@@ -58,7 +64,9 @@ class ActorRolloutRefWorker(Worker):
             with_reference: whether a KL term needs the reference policy.
             total_training_steps: trainer steps of the run, for the learning-rate schedule.
         """
-        super().__init__(context)
+        section = config.actor_rollout_ref
+        roles = [section.actor.profiler, *([section.ref.profiler] if with_reference else [])]
+        super().__init__(context, name="actor_rollout_ref", profiler=config.global_profiler, roles=roles)
         self.config = config
         self.registry = get_registry()
         self.runner = AsyncRunner(f"rollout-loop-{context.rank}", deadline_s=config.trainer.worker_deadline_s)
@@ -67,6 +75,8 @@ class ActorRolloutRefWorker(Worker):
         self.reference: TrainingEngine | None = None
         if with_reference and config.actor_rollout_ref.model.lora_rank == 0:
             self.reference = build_reference(config, context, self.registry)
+        engines = [engine for engine in (self.actor, self.reference) if engine is not None]
+        self.clock = PhaseClock(engines, device_peak(self.device))
         self.phases = self._phase_table()
         self.resharding = self._resharding()
         self.background = BackgroundRollouts(self.rollout, self.resharding, self.runner)
@@ -84,7 +94,7 @@ class ActorRolloutRefWorker(Worker):
             evictable |= evictable_states(Part.REF, self.reference.config.plugin)
         if rollout_config.free_cache_engine:
             evictable |= {(Part.ROLLOUT, "weights"), (Part.ROLLOUT, "kv_cache")}
-        return PhaseTable(parts, evictable, MemoryMeter(self.device))
+        return PhaseTable(parts, evictable, MemoryMeter(self.device), self.clock)
 
     def _resharding(self) -> Resharding:
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
@@ -137,8 +147,7 @@ class ActorRolloutRefWorker(Worker):
             result = None
             if self.rollout.dispatch_info().is_collect:
                 result = self.runner.run(generate_rows(self.rollout, prompts, self.policy_version))
-        if result is not None:
-            result.meta_info["metrics"] = _sync_metrics(sync)
+                result.meta_info["metrics"] = {**_sync_metrics(sync), **self.runner.run(self.rollout.metrics())}
         return result
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("rollout"))
@@ -171,7 +180,8 @@ class ActorRolloutRefWorker(Worker):
         """Cut what is left, and give the devices back to training.
 
         Returns:
-            All remaining rows as for ``poll_rollouts``; those with finish reason ``abort`` can be submitted again.
+            All remaining rows as for ``poll_rollouts``; those with finish reason ``abort`` can be submitted again. The
+            metrics of the generation engine.
         """
         return self.background.abort()
 
@@ -218,11 +228,10 @@ class ActorRolloutRefWorker(Worker):
         self.policy_version += report.num_applied
         return report.metrics if self.actor.dispatch_info().is_collect else None
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_checkpoint(self, directory: str) -> None:
-        """Write the policy's weights, optimizer, schedule and RNG below ``directory``."""
-        with self.phases.during(Phase.CHECKPOINT):
-            self.actor.save(Path(directory))
+    @property
+    def trained(self) -> TrainingEngine:
+        """See ``SavingWorker``."""
+        return self.actor
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, directory: str, policy_version: int) -> None:
@@ -238,9 +247,9 @@ class ActorRolloutRefWorker(Worker):
             self.actor.export_hf(Path(directory))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def memory_metrics(self) -> dict[str, Metric]:
-        """What the phases since the last call held in memory; see ``rl_core.workers.memory``."""
-        return memory_metrics("actor_rollout_ref", self.phases)
+    def phase_metrics(self) -> dict[str, Metric]:
+        """What the phases since the last call held in memory and how fast they computed."""
+        return memory_metrics("actor_rollout_ref", self.phases) | self.clock.take()
 
     @register(dispatch_mode=Dispatch.RANK_ZERO)
     def get_policy_version(self) -> int:

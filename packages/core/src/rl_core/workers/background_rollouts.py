@@ -62,7 +62,11 @@ class BackgroundRollouts:
         phase, session = self._require_open("abort_rollouts"), self._session
         self._phase = self._session = None
         with phase:
-            return None if session is None else self._runner.run(session.abort())
+            if session is None:
+                return None
+            rest = self._runner.run(session.abort())
+            rest.meta_info["metrics"] = dict(self._runner.run(self._engine.metrics()))
+            return rest
 
     def require_closed(self, asked: str) -> None:
         """Refuse what would take the devices away from the responses in flight.

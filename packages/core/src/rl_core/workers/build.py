@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 from rl_core.config.schema import mount_key
 from rl_core.contracts.engine import EngineConfig, EngineRole, TrainingEngine
 from rl_core.contracts.rollout import RolloutEngine
-from rl_core.workers.phases import Part, State
 
 if TYPE_CHECKING:
     from rl_core.config import OfflineConfig, PPOTrainerConfig, RMTrainerConfig, SFTTrainerConfig
@@ -175,19 +174,6 @@ def build_rollout(config: PPOTrainerConfig, context: WorkerContext, registry: Re
     rollout = config.actor_rollout_ref.rollout
     engine_class = cast("type[RolloutEngine]", registry.load("rollout", rollout.name))
     return engine_class(config.actor_rollout_ref.model, rollout, context)
-
-
-def evictable_states(part: Part, section: Any) -> set[State]:
-    """What the configuration wants off the device between phases.
-
-    A backend's section opts in with its boolean fields ``param_offload`` and ``optimizer_offload``, where it has them.
-    """
-    states: set[State] = set()
-    if getattr(section, "param_offload", False):
-        states |= {(part, "parameters"), (part, "gradients")}
-    if getattr(section, "optimizer_offload", False):
-        states.add((part, "optimizer"))
-    return states
 
 
 def _engine(

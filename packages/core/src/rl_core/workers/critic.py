@@ -32,7 +32,9 @@ class CriticWorker(TrainedEngineWorker):
         self.config = config
         self.registry = get_registry()
         engine = build_critic(config, total_training_steps, context, self.registry)
-        super().__init__(context, engine, "critic", Part.CRITIC)
+        super().__init__(
+            context, engine, "critic", Part.CRITIC, profiler=config.global_profiler, role=config.critic.profiler
+        )
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("critic"))
     def compute_values(self, batch: DataProto) -> DataProto | None:

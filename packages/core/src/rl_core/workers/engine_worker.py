@@ -7,18 +7,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_core.single_controller.base import Dispatch, DispatchInfo, Worker, WorkerContext, register
-from rl_core.workers.build import evictable_states
+from rl_core.config.phase_table import evictable_states
+from rl_core.single_controller.base import Dispatch, DispatchInfo, WorkerContext, register
+from rl_core.workers.device_peak import device_peak
 from rl_core.workers.memory import MemoryMeter, memory_metrics
 from rl_core.workers.movable import MovableEngine
+from rl_core.workers.out_of_memory import ExplainsMemory
 from rl_core.workers.phases import Part, Phase, PhaseTable
+from rl_core.workers.profiling.worker import ProfiledWorker
+from rl_core.workers.saving import SavingWorker
+from rl_core.workers.throughput import PhaseClock
 
 if TYPE_CHECKING:
+    from rl_core.config.profiler import GlobalProfilerConfig, RoleProfilerConfig
     from rl_core.contracts.engine import TrainingEngine
     from rl_core.metrics import Metric
 
 
-class EngineWorker(Worker):
+class EngineWorker(ExplainsMemory, ProfiledWorker):
     """One process of a group that trains, or only asks, one model."""
 
     def __init__(
@@ -29,6 +35,8 @@ class EngineWorker(Worker):
         part: Part | None,
         *,
         beside: Mapping[Part, TrainingEngine] | None = None,
+        profiler: GlobalProfilerConfig | None = None,
+        role: RoleProfilerConfig | None = None,
     ) -> None:
         """Store the arguments; nothing is allocated before ``init_model``.
 
@@ -38,18 +46,20 @@ class EngineWorker(Worker):
             name: of the group, in the names of its memory metrics.
             part: its column of the phase table; None for an engine that has the devices to itself, so that nothing ever
                 leaves them.
+            profiler: of the run, for one whose steps can be recorded.
+            role: which ranks of the role are.
             beside: frozen engines that the role needs too, by their columns of the table; built, not initialized.
         """
-        super().__init__(context)
+        super().__init__(context, name=name, profiler=profiler, roles=[] if role is None else [role])
         self.engine = engine
-        self._name = name
         self._beside = dict(beside or {})
         columns = self._beside if part is None else {part: engine, **self._beside}
         parts = {column: MovableEngine(owner) for column, owner in columns.items()}
         evictable = {
             state for column, owner in columns.items() for state in evictable_states(column, owner.config.plugin)
         }
-        self.phases = PhaseTable(parts, evictable, MemoryMeter(self.device))
+        self.clock = PhaseClock((engine, *self._beside.values()), device_peak(self.device))
+        self.phases = PhaseTable(parts, evictable, MemoryMeter(self.device), self.clock)
 
     def dispatch_info(self, mesh_name: str) -> DispatchInfo:
         """Every mesh of the group is the engine's."""
@@ -63,9 +73,9 @@ class EngineWorker(Worker):
             self.phases.evict_all()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def memory_metrics(self) -> dict[str, Metric]:
-        """What the phases since the last call held in memory; see ``rl_core.workers.memory``."""
-        return memory_metrics(self._name, self.phases)
+    def phase_metrics(self) -> dict[str, Metric]:
+        """What the phases since the last call held in memory and how fast they computed."""
+        return memory_metrics(self._name, self.phases) | self.clock.take()
 
     def close(self) -> None:
         """Give everything back."""
@@ -74,14 +84,13 @@ class EngineWorker(Worker):
                 stack.callback(engine.close)
 
 
-class TrainedEngineWorker(EngineWorker):
+class TrainedEngineWorker(SavingWorker, EngineWorker):
     """One whose model is trained, and so saved."""
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_checkpoint(self, directory: str) -> None:
-        """Write weights, optimizer, schedule and RNG below ``directory``."""
-        with self.phases.during(Phase.CHECKPOINT):
-            self.engine.save(Path(directory))
+    @property
+    def trained(self) -> TrainingEngine:
+        """See ``SavingWorker``."""
+        return self.engine
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, directory: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rl_core.contracts.engine import EngineState, TrainingEngine
@@ -29,6 +29,10 @@ class MovableEngine:
         """Bring ``states`` back."""
         self._engine.onload({EngineState(state) for state in states})
 
+    def sizes(self) -> Mapping[str, int]:
+        """As the engine counts."""
+        return {state.value: size for state, size in self._engine.state_bytes().items()}
+
 
 class MovableRollout:
     """A generation engine: its weights and its cache leave together by ``sleep`` and wake one after the other."""
@@ -52,3 +56,7 @@ class MovableRollout:
         for state in (RolloutState.WEIGHTS, RolloutState.KV_CACHE):
             if state.value in states:
                 self._run(self._rollout.wake((state,)))
+
+    def sizes(self) -> Mapping[str, int]:
+        """Not measured: the engine may live in processes of its own."""
+        return {}

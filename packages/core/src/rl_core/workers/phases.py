@@ -1,21 +1,4 @@
-"""What is on the device, and when: one table over all roles that share it.
-
-::
-
-    phase                part                 states
-    sync_weights         actor, rollout       parameters; weights
-    generate             rollout              weights, cache
-    log_prob             actor                parameters
-    ref_log_prob         ref                  parameters
-    values               critic               parameters
-    reward_model         reward_model         parameters
-    reward_reference     reward_reference     parameters
-    update_reward_model  reward_model         parameters, gradients, optimizer
-    update_critic        critic               parameters, gradients, optimizer
-    update_actor         actor                parameters, gradients, optimizer
-    update_sft           actor                parameters, gradients, optimizer
-    compute_loss         actor                parameters
-    checkpoint           every trained part   parameters, optimizer
+"""What is on the device, and when: applies the one table over all roles (``rl_core.config.phase_table``).
 
 The table is one for the whole system; each worker process applies the columns of the parts that live in it, and a worker
 leaves the device when its phase ends, so that the next worker on it finds the room.
@@ -26,74 +9,20 @@ memory together - unless the configuration lets it stay (``param_offload=False``
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Protocol
 
+from torch.profiler import record_function
+
+from rl_core.config.phase_table import NEEDS, Part, Phase, State
 from rl_core.errors import RlError
 from rl_core.workers.memory import MemoryMeter
+from rl_core.workers.out_of_memory import MemorySnapshot, is_out_of_memory
+from rl_core.workers.throughput import PhaseClock
 
-
-class Part(StrEnum):
-    """A holder of device memory."""
-
-    ACTOR = "actor"
-    REF = "ref"
-    CRITIC = "critic"
-    REWARD_MODEL = "reward_model"
-    REWARD_REFERENCE = "reward_reference"
-    ROLLOUT = "rollout"
-
-
-class Phase(StrEnum):
-    """What a worker is doing; the rows of the table."""
-
-    SYNC_WEIGHTS = "sync_weights"
-    GENERATE = "generate"
-    LOG_PROB = "log_prob"
-    REF_LOG_PROB = "ref_log_prob"
-    VALUES = "values"
-    REWARD_MODEL = "reward_model"
-    REWARD_REFERENCE = "reward_reference"
-    UPDATE_REWARD_MODEL = "update_reward_model"
-    UPDATE_CRITIC = "update_critic"
-    UPDATE_ACTOR = "update_actor"
-    UPDATE_SFT = "update_sft"
-    COMPUTE_LOSS = "compute_loss"
-    CHECKPOINT = "checkpoint"
-
-
-State = tuple[Part, str]
-"""A part and one of its ``EngineState`` or ``RolloutState`` values."""
-
-
-def _trained(part: Part) -> frozenset[State]:
-    return frozenset({(part, "parameters"), (part, "gradients"), (part, "optimizer")})
-
-
-NEEDS: Mapping[Phase, frozenset[State]] = {
-    Phase.SYNC_WEIGHTS: frozenset({(Part.ACTOR, "parameters"), (Part.ROLLOUT, "weights")}),
-    Phase.GENERATE: frozenset({(Part.ROLLOUT, "weights"), (Part.ROLLOUT, "kv_cache")}),
-    Phase.LOG_PROB: frozenset({(Part.ACTOR, "parameters")}),
-    Phase.REF_LOG_PROB: frozenset({(Part.REF, "parameters")}),
-    Phase.VALUES: frozenset({(Part.CRITIC, "parameters")}),
-    Phase.REWARD_MODEL: frozenset({(Part.REWARD_MODEL, "parameters")}),
-    Phase.REWARD_REFERENCE: frozenset({(Part.REWARD_REFERENCE, "parameters")}),
-    Phase.UPDATE_REWARD_MODEL: _trained(Part.REWARD_MODEL),
-    Phase.UPDATE_CRITIC: _trained(Part.CRITIC),
-    Phase.UPDATE_ACTOR: _trained(Part.ACTOR),
-    Phase.UPDATE_SFT: _trained(Part.ACTOR),
-    Phase.COMPUTE_LOSS: frozenset({(Part.ACTOR, "parameters")}),
-    Phase.CHECKPOINT: frozenset(
-        {
-            (part, state)
-            for part in (Part.ACTOR, Part.CRITIC, Part.REWARD_MODEL)
-            for state in ("parameters", "optimizer")
-        }
-    ),
-}
-"""Phase -> the states it needs on the device."""
+__all__ = ["NEEDS", "Movable", "Part", "Phase", "PhaseTable", "State"]
 
 
 class Movable(Protocol):
@@ -108,25 +37,35 @@ class Movable(Protocol):
     def load(self, states: Collection[str]) -> None:
         """Bring ``states`` to the device."""
 
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes on the device of the states that can be measured."""
+
 
 class PhaseTable:
     """Moves the parts of one worker between phases. Knows only the parts that live on this worker."""
 
     def __init__(
-        self, parts: Mapping[Part, Movable], evictable: Collection[State], meter: MemoryMeter | None = None
+        self,
+        parts: Mapping[Part, Movable],
+        evictable: Collection[State],
+        meter: MemoryMeter | None = None,
+        clock: PhaseClock | None = None,
     ) -> None:
         """Store the table's movable columns.
 
         Args:
             parts: the movable parts of this worker.
             evictable: states that must leave when a phase does not need them; all others stay where they are.
-            meter: measures each phase; None measures nothing.
+            meter: measures the memory of each phase; None measures nothing.
+            clock: times each phase; None times nothing.
         """
         self._parts = dict(parts)
         self._evictable = frozenset(evictable)
         self.meter = meter
+        self._clock = clock
         self._phase: Phase | None = None
         self._memory: dict[str, int] = {}
+        self._failure: MemorySnapshot | None = None
 
     @property
     def phase(self) -> Phase | None:
@@ -140,18 +79,23 @@ class PhaseTable:
     def enter(self, phase: str) -> None:
         """Evict what ``phase`` does not need, then load what it needs: never the other way round."""
         needed = NEEDS[Phase(phase)]
+        self._failure = None
         self._measure()
         self._evict(self._evictable - needed)
         if self.meter is not None:
             self.meter.restart()
-        for part, movable in self._parts.items():
-            missing = {state for owner, state in needed if owner is part} - movable.resident()
-            if missing:
-                movable.load(missing)
+        try:
+            self._load(needed)
+        except Exception as error:
+            self._note_failure(error, Phase(phase))
+            raise
         self._phase = Phase(phase)
+        if self._clock is not None:
+            self._clock.start()
 
     def leave(self, phase: str) -> None:
         """Evict what may not stay after ``phase``, so that another process on the device finds the room."""
+        self._note_failure(sys.exception(), Phase(phase))
         self._measure()
         self._evict(self._evictable & NEEDS[Phase(phase)])
         self._phase = None
@@ -178,12 +122,40 @@ class PhaseTable:
             raise RlError(msg)
         self.enter(phase)
         try:
-            yield
+            with record_function(f"phase: {phase.value}"):  # for whoever records this step
+                yield
         finally:
             self.leave(phase)
 
+    def take_failure(self) -> MemorySnapshot:
+        """What was on the device when the last call ran out of memory, before anything left it; forgets it."""
+        snapshot, self._failure = self._failure or self._snapshot(self._phase), None
+        return snapshot
+
+    def _note_failure(self, error: BaseException | None, phase: Phase) -> None:
+        if self._failure is None and is_out_of_memory(error):
+            self._failure = self._snapshot(phase)
+
+    def _snapshot(self, phase: Phase | None) -> MemorySnapshot:
+        states: dict[State, int | None] = {}
+        for part, movable in self._parts.items():
+            sizes = movable.sizes()
+            states |= {(part, state): sizes.get(state) for state in movable.resident()}
+        meter = self.meter
+        if meter is None:
+            return MemorySnapshot(phase, states, None)
+        return MemorySnapshot(phase, states, meter.read(), meter.is_device)
+
+    def _load(self, needed: Collection[State]) -> None:
+        for part, movable in self._parts.items():
+            missing = {state for owner, state in needed if owner is part} - movable.resident()
+            if missing:
+                movable.load(missing)
+
     def _measure(self) -> None:
-        """Put down what the phase that ends held, before anything of it leaves."""
+        """Put down what the phase that ends did and held, before anything of it leaves."""
+        if self._clock is not None and self._phase is not None:
+            self._clock.stop(self._phase.value)
         if self.meter is not None and self._phase is not None:
             self._memory[self._phase.value] = max(self._memory.get(self._phase.value, 0), self.meter.read())
 

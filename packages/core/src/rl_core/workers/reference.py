@@ -22,7 +22,14 @@ class ReferenceWorker(EngineWorker):
 
     def __init__(self, context: WorkerContext, config: PPOTrainerConfig) -> None:
         """Build the engine; nothing is allocated before ``init_model``. Arguments as for the actor's worker."""
-        super().__init__(context, build_reference(config, context, get_registry()), "ref", Part.REF)
+        super().__init__(
+            context,
+            build_reference(config, context, get_registry()),
+            "ref",
+            Part.REF,
+            profiler=config.global_profiler,
+            role=config.actor_rollout_ref.ref.profiler,
+        )
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("ref"))
     def compute_ref_log_prob(self, batch: DataProto) -> DataProto | None:

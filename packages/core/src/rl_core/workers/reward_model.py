@@ -36,7 +36,14 @@ class RewardModelWorker(EngineWorker):
     ) -> None:
         """Build the engine; nothing is allocated before ``init_model``. It is not trained, for any number of steps."""
         engine = build_reward_model(config, context, get_registry())
-        super().__init__(context, engine, "reward_model", Part.REWARD_MODEL)
+        super().__init__(
+            context,
+            engine,
+            "reward_model",
+            Part.REWARD_MODEL,
+            profiler=config.global_profiler,
+            role=config.reward_model.profiler,
+        )
         self._config = config
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

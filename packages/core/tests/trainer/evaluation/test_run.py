@@ -6,7 +6,7 @@ import pytest
 from rl_core.contracts.reward import RewardResult
 from rl_core.errors import CheckpointError, MissingRewardError, MissingRolloutError
 from rl_core.trainer.checkpoint import Checkpoint
-from rl_core.trainer.evaluation.run import Evaluation, require_answers
+from rl_core.trainer.evaluation.run import load_weights, require_answers
 from rl_core.trainer.ppo.sampler import DEADLINE_KEY
 
 
@@ -51,29 +51,27 @@ class Policy:
         self.loaded.append((folder, version))
 
 
-def loading(checkpoint):
-    """An evaluation as far as loading weights needs one."""
-    evaluation = Evaluation.__new__(Evaluation)
-    evaluation.checkpoint = checkpoint
-    evaluation.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(model=SimpleNamespace(path="base")))
-    return evaluation
+def load(policy, checkpoint):
+    load_weights(
+        policy, checkpoint, SimpleNamespace(actor_rollout_ref=SimpleNamespace(model=SimpleNamespace(path="base")))
+    )
 
 
 def test_the_checkpoints_weights_come_with_their_version(tmp_path):
     (tmp_path / "trainer_state.json").write_text('{"policy_version": 7}')
     policy = Policy()
-    loading(Checkpoint(tmp_path, 3, {"model": "small"}))._load(policy)
+    load(policy, Checkpoint(tmp_path, 3, {"model": "small"}))
     assert policy.loaded == [(str(tmp_path / "actor"), 7)]
 
 
 def test_a_model_folder_needs_nothing_loaded():
     policy = Policy()
-    loading(None)._load(policy)
+    load(policy, None)
     assert policy.loaded == []
 
 
 def test_a_checkpoint_of_another_model_is_refused():
     policy = Policy()
     with pytest.raises(CheckpointError, match=r"another model \(fingerprint large\) than the one in base \(small\)"):
-        loading(Checkpoint(Path("run/global_step_3"), 3, {"model": "large"}))._load(policy)
+        load(policy, Checkpoint(Path("run/global_step_3"), 3, {"model": "large"}))
     assert policy.loaded == []

@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rl_core.trainer.ppo.metrics import RATIO_MEAN, RATIO_SQUARE, batch_metrics, effective_sample_size, parity_metrics
+from rl_core.trainer.ppo.metrics import RATIO_MEAN, RATIO_SQUARE, batch_metrics, effective_sample_size
 from rl_dataproto import DataProto, jagged_from_rows, object_array
 
 NAN = float("nan")
@@ -70,16 +70,6 @@ def test_explained_variance_over_trained_tokens(values, expected, masked):
 def test_returns_that_do_not_vary_have_no_explained_variance():
     same = [[0.1, 0.1, 7.0], [0.1, 0.1, 0.1]]
     assert "critic/vf_explained_var" not in batch_metrics(batch(returns=same, values=same), 3)
-
-
-def test_the_gap_between_generator_and_trainer_by_hand():
-    gap = batch(
-        rollout_log_probs=[[-1.0, -2.0, 50.0], [-1.0, -1.0, -1.0]], old_log_probs=[[-1.0, -1.5, NAN], [-1.0] * 3]
-    )
-    metrics = parity_metrics(gap)
-    assert metrics["training/logprob_gap/mean"] == pytest.approx(0.1)
-    assert metrics["training/logprob_gap/max"] == pytest.approx(0.5)
-    assert metrics["training/rollout_probs_diff_max"] == pytest.approx(np.exp(-1.5) - np.exp(-2.0))
 
 
 def moments(weights):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rl_core.contracts.engine import EngineState, LossFunction, StepResult, TrainingEngine
+from rl_core.contracts.engine import EngineState, EngineWork, LossFunction, StepResult, TrainingEngine
 from rl_core.contracts.weights import WeightManifest
 from rl_core.metrics import Metric
 from rl_core.resharding.digest import add_to_digest
@@ -89,6 +89,17 @@ def forward(engine: TrainingEngine, *, batch: DataProto, outputs: Collection[str
         return Answer(info, None)
     found = {name: [row.clone() for row in Jagged.of(column).rows()] for name, column in columns(result).items()}
     return Answer(info, found)
+
+
+def work_of(
+    engine: TrainingEngine, *, batch: DataProto, loss_fn: LossFunction, outputs: Collection[str]
+) -> tuple[DispatchInfo, list[EngineWork | None]]:
+    """What the engine says it has computed after nothing, a forward pass, and one with its gradient."""
+    work = [engine.take_work()]
+    forward(engine, batch=batch, outputs=outputs)
+    work.append(engine.take_work())
+    info, _ = accumulate(engine, batch=batch, loss_fn=loss_fn)
+    return info, [*work, engine.take_work(), engine.take_work()]
 
 
 def forward_without_adapter(engine: TrainingEngine, *, batch: DataProto, outputs: Collection[str]) -> Answer:
@@ -172,6 +183,16 @@ def resident(engine: TrainingEngine) -> frozenset[EngineState]:
 def save(engine: TrainingEngine, *, directory: Path) -> None:
     """Write a checkpoint."""
     engine.save(directory)
+
+
+def start_save(engine: TrainingEngine, *, directory: Path) -> None:
+    """Begin to write a checkpoint."""
+    engine.start_save(directory)
+
+
+def finish_save(engine: TrainingEngine) -> None:
+    """Make it whole."""
+    engine.finish_save()
 
 
 def load(engine: TrainingEngine, *, directory: Path) -> None:

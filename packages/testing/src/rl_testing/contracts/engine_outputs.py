@@ -58,6 +58,27 @@ class OutputsContract(EngineSuite):
         expected = self.reference_squares(self.weights(ranks), rows, temperature)
         self.assert_close(found, expected, "sum_pi_squared")
 
+    def test_work_is_counted_once(self, world_size: int, rows: list[Row], batch: DataProto) -> None:
+        """``take_work`` counts the tokens of every row once for each pass, and forgets what it has told.
+
+        An engine that does not count answers None. If this fails: check that micro-batches which only make ranks meet count
+        for nothing, and that ``take_work`` starts anew.
+        """
+        ranks = self.start(world_size)
+        loss = PolicyLoss(num_tokens(rows))
+        answers = self.ask(ranks, calls.work_of, batch=batch, loss_fn=loss, outputs={"log_probs"})
+        told = [work for info, work in answers if info.is_collect]
+        if any(work is None for passes in told for work in passes):
+            assert all(work is None for passes in told for work in passes), "counted in some passes only"
+            return
+        expected = sum(len(row.prompt) + len(row.response) for row in rows)
+        passes = list(zip(*told, strict=True))
+        assert [sum(work.tokens for work in each) for each in passes] == [0, expected, expected, 0]
+        assert all(work.computed_tokens >= work.tokens for each in passes for work in each)
+        flops = [[work.flops for work in each] for each in passes]
+        if None not in flops[1]:
+            assert sum(flops[1]) < sum(flops[2]) <= 3.0001 * sum(flops[1]), "a gradient costs at most two more passes"
+
     def test_values_are_those_before_each_token(self, world_size: int, rows: list[Row], batch: DataProto) -> None:
         """A value engine estimates the state in which each response token is chosen.
 

@@ -86,13 +86,18 @@ class Replica:
             for part in bucket.slices:
                 part.tensor.fill_(torch.nan)
 
-    def end(self, digest: WeightDigest, ranks: Sequence[int] | None = None) -> None:
-        """``end`` on every sink, or on those of ``ranks``."""
-        if ranks is None:
-            run_on_all(self.ranks, lambda held: held.each_sink(lambda sink: sink.end(digest)))
-            return
-        for rank in ranks:
-            self.ranks.run(rank, lambda held: held.each_sink(lambda sink: sink.end(digest)))
+    def end(self, digest: WeightDigest) -> None:
+        """``end`` on every sink."""
+        run_on_all(self.ranks, lambda held: held.each_sink(lambda sink: sink.end(digest)))
+
+    def sinks(self) -> list[tuple[int, int]]:
+        """``(worker, rank)`` of every sink: the worker that feeds it, and the rank that it belongs to."""
+        fed = run_on_all(self.ranks, lambda held: sorted(held.engine.weight_sinks()))
+        return [(worker, rank) for worker, ranks in enumerate(fed) for rank in ranks]
+
+    def end_one(self, worker: int, rank: int, digest: WeightDigest) -> None:
+        """``end`` on the sink of ``rank`` alone, which ``worker`` feeds."""
+        self.ranks.run(worker, lambda held: held.run(held.engine.weight_sinks()[rank].end(digest)))
 
     def abort_sync(self, reason: str) -> None:
         """``abort`` on every sink."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -114,6 +114,9 @@ class _Watched:
                 time.sleep(LATE_S)
             self._movable.load({state})
             self._side.note(f"load {self._name}")
+
+    def sizes(self) -> Mapping[str, int]:
+        return self._movable.sizes()
 
 
 class _WatchedSink(WeightSink):

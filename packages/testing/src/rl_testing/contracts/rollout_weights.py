@@ -194,10 +194,11 @@ class RolloutWeightsContract(RolloutSuite):
         buckets, digest = as_buckets(replica.policy.manifest(), replica.policy.weights(2))
         replica.begin(2)
         replica.put(buckets)
-        last = replica.ranks.size - 1
-        replica.end(digest, ranks=range(last))
+        *others, last = replica.sinks()
+        for worker, rank in others:
+            replica.end_one(worker, rank, digest)
         self.assert_serves_nothing(replica)
-        replica.end(digest, ranks=[last])
+        replica.end_one(*last, digest)
         self.assert_serves(replica, 2)
 
     def test_aborted_hand_over_serves_nothing(self, replica: Replica) -> None:

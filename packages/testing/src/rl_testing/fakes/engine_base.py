@@ -18,6 +18,7 @@ from rl_core.contracts.engine import (
     EngineConfig,
     EngineRole,
     EngineState,
+    EngineWork,
     LossFunction,
     StepResult,
     TokenOutputs,
@@ -54,6 +55,8 @@ class EngineBase(TrainingEngine):
         self.schedule_step = 0
         self.skipped_steps = 0
         """Optimizer steps that were not applied because the gradient was not finite."""
+        self.computed = EngineWork(0, 0)
+        """What was computed since it was last asked for."""
 
     # What a subclass adds.
 
@@ -180,8 +183,14 @@ class EngineBase(TrainingEngine):
         most = max(self.context.collective.all_gather_object(len(cuts)))
         for indices in [*cuts, *[[] for _ in range(most - len(cuts))]]:
             micro = opened.take(indices)
+            self.computed += EngineWork(sum(len(opened.ids[index]) for index in indices), micro.ids.numel())
             self.meet(micro)
             yield micro
+
+    def take_work(self) -> EngineWork | None:
+        """See ``TrainingEngine``; FLOPs are not counted."""
+        work, self.computed = self.computed, EngineWork(0, 0)
+        return work
 
     def meet(self, micro: MicroBatch) -> None:
         """Wait for every rank, as an engine does that gathers its parameters for each micro-batch."""

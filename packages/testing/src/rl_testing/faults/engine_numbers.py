@@ -16,6 +16,7 @@ from rl_core.contracts.engine import (
     EngineConfig,
     EngineRole,
     EngineState,
+    EngineWork,
     LossFunction,
     StepResult,
     TokenOutputs,
@@ -49,6 +50,13 @@ class ShiftedByOne(PlainEngine):
 
     def output_positions(self, micro: MicroBatch) -> Tensor:
         return micro.position
+
+
+class WorkKept(PlainEngine):
+    """Tells its work again and again."""
+
+    def take_work(self) -> EngineWork | None:
+        return self.computed
 
 
 class RewardShifted(PlainEngine):
@@ -342,6 +350,7 @@ FAULTS = (
           _SQUARES),
     fault(SquaresOfOneShard, "squares-of-one-shard", "squared probabilities are summed over the whole vocabulary", _SQUARES,
           world_size=2, layout={"vocab_parallel_size": 2}),
+    fault(WorkKept, "work-told-twice", "work is told once", "test_work_is_counted_once"),
     fault(OneTokenAtLeast, "one-token-at-least", "outputs have the shape of the responses",
           "test_outputs_have_the_shape_of_the_responses"),
     fault(UnknownOutputsLeftOut, "unknown-outputs-left-out", "unknown outputs are refused",

@@ -78,7 +78,13 @@ def invoke(worker: Any, method: str, call: Call, *, materialize: bool, timeout_s
     *roles, name = method.split(".")
     for role in roles:
         owner = owner.fused_worker_dict[role]
-    output = getattr(owner, name)(*args, **kwargs)
+    try:
+        output = getattr(owner, name)(*args, **kwargs)
+    except Exception as error:
+        explained = owner.explained(error)
+        if explained is error:
+            raise
+        raise explained from error
     return output if call.answers else _dropped(output)
 
 

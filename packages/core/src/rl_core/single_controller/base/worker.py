@@ -106,5 +106,12 @@ class Worker:
         """Run ``func(*args, **kwargs)`` in the process of rank 0."""
         return func(*args, **kwargs)
 
+    def explained(self, error: Exception) -> Exception:
+        """What to raise in the place of ``error``, which one of this worker's methods raised; asked by the runtime, once.
+
+        ``error`` itself where it says all there is to say.
+        """
+        return error
+
     def close(self) -> None:
         """Give back what the worker holds. Called once when the group ends, also after a failure."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rl_core.config.check import BATCH, STEPS, check_config
 from rl_core.config.compose import Config, compose
@@ -39,19 +39,33 @@ def configure(
         ConfigError: keys are unknown or contradict each other, or say something else than the arguments.
     """
     values = merged(source.values, {"data": {"val_files": file}})
+    given = compose_values(values, overrides, registry)
+    _check_arguments(given, source, file, num_answers)
+    config = compose_values(values, [*overrides, *_sampling(given, num_answers)], registry)
+    require_sound(config, registry)
+    return config
+
+
+def compose_values(values: Mapping[str, Any], overrides: Sequence[str], registry: Registry) -> Config:
+    """``compose`` with nested ``values`` as the configuration file.
+
+    Raises:
+        ConfigError: keys are unknown, contradict each other or have no such value.
+    """
     with tempfile.TemporaryDirectory() as folder:
         _write(values, Path(folder) / f"{_FILE_NAME}.yaml")
+        return compose(overrides, config_name=_FILE_NAME, config_path=folder, registry=registry)
 
-        def composed(*more: str) -> Config:
-            return compose([*overrides, *more], config_name=_FILE_NAME, config_path=folder, registry=registry)
 
-        given = composed()
-        _check_arguments(given, source, file, num_answers)
-        config = composed(*_sampling(given, num_answers))
+def require_sound(config: Config, registry: Registry) -> None:
+    """Refuse what ``rl check`` calls an error, but for batch sizes and steps, which are training's.
+
+    Raises:
+        ConfigError: names everything that is wrong.
+    """
     errors = [error.text for error in check_config(config, None, registry).errors if error.topic not in (BATCH, STEPS)]
-    if errors:  # batch sizes and steps are training's: nothing here is trained
+    if errors:
         raise ConfigError("\n".join(errors))
-    return config
 
 
 def notes(config: Config, source: Source) -> list[str]:

@@ -63,18 +63,23 @@ class Evaluation:
             length = self.config.trainer.total_training_steps or 1
             groups = start_workers(self._runtime, self.config, roles, total_training_steps=length)
             policy, reward_model = groups[Role.ActorRolloutRef], groups.get(Role.RewardModel)
-            self._load(policy)
+            load_weights(policy, self.checkpoint, self.config)
 
             def score(batch: Any) -> Any:
                 return score_rows(batch, self._reward_manager, reward_model)
 
             return Validator(self.config, self.dataset, policy.generate_sequences, score).answer()
 
-    def _load(self, policy: Any) -> None:
-        if self.checkpoint is not None:
-            _require_model(self.checkpoint, policy.model_fingerprint(), self.config.actor_rollout_ref.model.path)
-            state = self.checkpoint.trainer_state()
-            policy.load_checkpoint(str(self.checkpoint.path / "actor"), state["policy_version"])
+
+def load_weights(policy: Any, checkpoint: Checkpoint | None, config: PPOTrainerConfig) -> None:
+    """Let the actor-rollout group ``policy`` take over the weights of ``checkpoint``; None leaves those of ``model.path``.
+
+    Raises:
+        CheckpointError: the checkpoint is of another model, or its files cannot be read.
+    """
+    if checkpoint is not None:
+        _require_model(checkpoint, policy.model_fingerprint(), config.actor_rollout_ref.model.path)
+        policy.load_checkpoint(str(checkpoint.path / "actor"), checkpoint.trainer_state()["policy_version"])
 
 
 def require_answers(answers: Answers, config: PPOTrainerConfig) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_core.trainer.checkpoint import CheckpointStore, require_identity, resume_point
+from rl_core.trainer.checkpoint import require_identity, resume_point
+from rl_core.trainer.checkpoint_saver import SavedRole
 
 if TYPE_CHECKING:
     from rl_core.trainer.offline.trainer import OfflineTrainer
@@ -16,20 +16,15 @@ def save_checkpoint(trainer: OfflineTrainer) -> dict[str, float]:
     """Write the state after ``trainer.global_step``; see ``rl_core.trainer.checkpoint`` for the layout.
 
     Returns:
-        ``timing_s/save_checkpoint``.
+        ``timing_s/save_checkpoint``: how long training waited.
 
     Raises:
         CheckpointError: the disk refused.
     """
     started = time.perf_counter()
-    config = trainer.config.trainer
-
-    def write(folder: Path) -> None:
-        trainer.worker_group.save_checkpoint(str(folder / "actor"))
-
     state = {"global_step": trainer.global_step, "loader": trainer.loader.state_dict()}
-    store = CheckpointStore(config.default_local_dir, max_to_keep=config.max_ckpt_to_keep)
-    store.save(trainer.global_step, write, state, _identity(trainer))
+    role = SavedRole("actor", trainer.worker_group, trainer.config.checkpoint.async_save)
+    trainer.saver.save(trainer.global_step, [role], state, _identity(trainer))
     return {"timing_s/save_checkpoint": time.perf_counter() - started}
 
 

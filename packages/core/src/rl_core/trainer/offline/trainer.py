@@ -16,6 +16,8 @@ from rl_core.metrics import merge_metrics
 from rl_core.plugins import get_registry
 from rl_core.runtime.choose import choose_runtime
 from rl_core.single_controller.base.fused import ClassWithInitArgs
+from rl_core.trainer.checkpoint import CheckpointStore
+from rl_core.trainer.checkpoint_saver import CheckpointSaver
 from rl_core.trainer.offline.export import export_model, require_replaceable
 from rl_core.trainer.offline.resume import load_checkpoint, save_checkpoint
 from rl_core.trainer.placement import resource_pools
@@ -107,6 +109,8 @@ class OfflineTrainer(ABC):
             identity=self.identity,
         )
         self.trackers = Trackers.from_config(config, registry)
+        store = CheckpointStore(config.trainer.default_local_dir, max_to_keep=config.trainer.max_ckpt_to_keep)
+        self.saver = CheckpointSaver(store)
         self.global_step = 0
 
     def init_workers(self) -> None:
@@ -130,6 +134,7 @@ class OfflineTrainer(ABC):
             self.trackers.log(0, self.validate())
         save_time: dict[str, float] = {}
         while self.global_step < self.total_steps:
+            self.saver.poll()
             self.global_step += 1
             log = StepLog(self.global_step, self.registry)
             log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps} | save_time)
@@ -145,10 +150,11 @@ class OfflineTrainer(ABC):
                         log.add(self.validate())
             counts = self.count(batch)
             log.add(counts.metrics)
-            log.merge(merge_metrics(self.worker_group.memory_metrics()))
+            log.merge(merge_metrics(self.worker_group.phase_metrics()))
             self.trackers.log(self.global_step, log.close(counts.tokens))
             # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
             save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}
+        self.saver.wait()
 
     def validate(self) -> dict[str, float]:
         """Numbers about all validation rows; none without such rows."""

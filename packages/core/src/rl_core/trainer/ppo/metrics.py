@@ -56,43 +56,6 @@ def effective_sample_size(values: Mapping[str, float]) -> dict[str, float]:
     return {"actor/ess": values[RATIO_MEAN] ** 2 / square}
 
 
-def parity_metrics(batch: DataProto) -> dict[str, float]:
-    """How far the generator's log-probs lie from the trainer's, over trained tokens, in nats and in probability.
-
-    Tokens that older weights drew differ because the policy has moved since, not because a hand-over failed: where the
-    batch tells them apart (``on_policy_mask``), they are left out and reported as ``training/staleness_gap``.
-
-    Empty when the generator reports none.
-    """
-    keys = set(batch.batch.keys())
-    if not {"rollout_log_probs", "old_log_probs"} <= keys:
-        return {}
-    mask = pad_jagged(batch.batch["response_mask"], 0).bool()
-    rollout = pad_jagged(batch.batch["rollout_log_probs"], 0.0)[mask].double()
-    trainer = pad_jagged(batch.batch["old_log_probs"], 0.0)[mask].double()
-    if rollout.numel() == 0:
-        return {}
-    stale: dict[str, float] = {}
-    if "on_policy_mask" in keys:
-        is_current = pad_jagged(batch.batch["on_policy_mask"], 0).bool()[mask]
-        stale = _mean_and_max("training/staleness_gap", (rollout - trainer).abs()[~is_current])
-        rollout, trainer = rollout[is_current], trainer[is_current]
-        if rollout.numel() == 0:
-            return stale
-    gap, difference = (rollout - trainer).abs(), (rollout.exp() - trainer.exp()).abs()
-    return stale | {
-        "training/logprob_gap/mean": float(gap.mean()),
-        "training/logprob_gap/max": float(gap.max()),
-        "training/rollout_probs_diff_mean": float(difference.mean()),
-        "training/rollout_probs_diff_max": float(difference.max()),
-        "training/rollout_probs_diff_std": float(difference.std(correction=0)),
-    }
-
-
-def _mean_and_max(name: str, values: Tensor) -> dict[str, float]:
-    return {f"{name}/mean": float(values.mean()), f"{name}/max": float(values.max())} if values.numel() else {}
-
-
 def _spread(name: str, values: Tensor) -> dict[str, float]:
     if values.numel() == 0:
         return {}

@@ -10,15 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_core.errors import WeightSyncError
-from rl_core.trainer.ppo.metrics import parity_metrics
+from rl_core.trainer.ppo.parity_report import ParityReport, cause_lines
+from rl_core.trainer.ppo.parity_stats import GAP_MEAN, parity_metrics
 
 if TYPE_CHECKING:
     from rl_dataproto import DataProto
 
     from rl_core.config import ParityConfig
+    from rl_core.trainer.ppo.parity_file import ParityFile
 
 
-def check_parity(batch: DataProto, limits: ParityConfig, step: int, *, is_first: bool) -> dict[str, float]:
+def check_parity(
+    batch: DataProto, limits: ParityConfig, step: int, file: ParityFile, *, is_first: bool
+) -> dict[str, float]:
     """The gap of this step.
 
     Args:
@@ -26,26 +30,44 @@ def check_parity(batch: DataProto, limits: ParityConfig, step: int, *, is_first:
             current weights.
         limits: ``trainer.parity``.
         step: global step, for the message.
+        file: takes the report of the step.
         is_first: whether this is the first hand-over between these engines: of a new run, or after a resume.
 
     Returns:
         The parity metrics; empty when the generator reports no log-probs, without a gap when older weights drew them all.
 
     Raises:
-        WeightSyncError: the mean absolute gap is above its limit, or is not a number.
+        WeightSyncError: the mean absolute gap is above its limit, or is not a number; names the most likely cause.
     """
     metrics = parity_metrics(batch)
-    if "training/logprob_gap/mean" not in metrics:
+    if not metrics:
         return metrics
-    gap = metrics["training/logprob_gap/mean"]
-    limit, key = limits.max_logprob_gap, "trainer.parity.max_logprob_gap"
-    if is_first and (limit is None or limits.first_sync_tolerance < limit):
-        limit, key = limits.first_sync_tolerance, "trainer.parity.first_sync_tolerance"
-    if limit is not None and not gap <= limit:
+    gap = metrics.get(GAP_MEAN)
+    limit, key = largest_gap(limits, is_first=is_first)
+    stops = gap is not None and limit is not None and not gap <= limit
+    report = file.take(batch, step, gap, stops=stops)
+    if stops:
         msg = (
             f"step {step}: log-probs of the sampled tokens differ by {gap:.4g} nats on average between generator and "
-            f"trainer; {key} is {limit:g}. The generator samples from other weights, at another temperature, or in a much "
-            "lower precision than the trainer."
+            f"trainer; {key} is {limit:g}.{_why(report, file)}"
         )
         raise WeightSyncError(msg)
     return metrics
+
+
+def largest_gap(limits: ParityConfig, *, is_first: bool) -> tuple[float | None, str]:
+    """The limit of a step's mean gap and the key that sets it; None does not limit it."""
+    limit, key = limits.max_logprob_gap, "trainer.parity.max_logprob_gap"
+    if is_first and (limit is None or limits.first_sync_tolerance < limit):
+        return limits.first_sync_tolerance, "trainer.parity.first_sync_tolerance"
+    return limit, key
+
+
+def _why(report: ParityReport | None, file: ParityFile) -> str:
+    if report is None:
+        return ""
+    lines = [
+        *cause_lines(report.cause),
+        f"the tokens with the largest gaps: {file.path}; without training: rl parity with the same arguments",
+    ]
+    return "".join(f"\n  {line}" for line in lines)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_core.trainer.checkpoint import CheckpointStore, require_identity, resume_point
+from rl_core.trainer.checkpoint_saver import CheckpointSaver, SavedRole
 
 if TYPE_CHECKING:
+    from rl_core.config.trainer import TrainerConfig
     from rl_core.trainer.ppo.trainer import PPOTrainer
 
 
@@ -22,11 +23,19 @@ def checkpoint_state(trainer: PPOTrainer) -> dict[str, Any]:
     }
 
 
+def checkpoint_saver(config: TrainerConfig, *, use_critic: bool) -> CheckpointSaver:
+    """What saves a run; see ``rl_core.trainer.checkpoint_saver``."""
+    limits = [config.max_actor_ckpt_to_keep] + ([config.max_critic_ckpt_to_keep] if use_critic else [])
+    # A checkpoint is kept whole: as long as one of its roles is to be kept.
+    keep = None if None in limits else max(limit for limit in limits if limit is not None)
+    return CheckpointSaver(CheckpointStore(config.default_local_dir, max_to_keep=keep))
+
+
 def save_checkpoint(trainer: PPOTrainer) -> dict[str, float]:
     """Write the state after ``trainer.global_step``; see ``rl_core.trainer.checkpoint`` for the layout.
 
     Returns:
-        ``timing_s/save_checkpoint``.
+        ``timing_s/save_checkpoint``: how long training waited.
 
     Raises:
         CheckpointError: the disk refused.
@@ -38,29 +47,25 @@ def save_checkpoint(trainer: PPOTrainer) -> dict[str, float]:
 
 def save_interrupted(trainer: PPOTrainer) -> None:
     """Keep what was trained when a step fails before its updates: a checkpoint of the step before, if there is none."""
+    trainer.saver.wait()
     state, config = trainer.step_start, trainer.config.trainer
     if state is None or state["global_step"] == 0 or config.save_freq == 0:
         return
     latest = CheckpointStore(config.default_local_dir).latest()
     if latest is None or latest.step < state["global_step"]:
         _save(trainer, state)
+        trainer.saver.wait()
 
 
 def _save(trainer: PPOTrainer, state: dict[str, Any]) -> None:
-    def write(folder: Path) -> None:
-        trainer.actor_rollout_wg.save_checkpoint(str(folder / "actor"))
-        if trainer.use_critic:
-            trainer.critic_wg.save_checkpoint(str(folder / "critic"))
-        if trainer.trains_reward_model:
-            trainer.reward_model_wg.save_checkpoint(str(folder / "reward_model"))
-
-    config = trainer.config.trainer
-    limits = [config.max_actor_ckpt_to_keep] + ([config.max_critic_ckpt_to_keep] if trainer.use_critic else [])
-    # A checkpoint is kept whole: as long as one of its roles is to be kept.
-    keep = None if None in limits else max(limit for limit in limits if limit is not None)
-    CheckpointStore(config.default_local_dir, max_to_keep=keep).save(
-        state["global_step"], write, state, _identity(trainer)
-    )
+    config = trainer.config
+    by_actor, by_critic = config.actor_rollout_ref.actor.checkpoint.async_save, config.critic.checkpoint.async_save
+    roles = [SavedRole("actor", trainer.actor_rollout_wg, by_actor)]
+    if trainer.use_critic:
+        roles.append(SavedRole("critic", trainer.critic_wg, by_critic))
+    if trainer.trains_reward_model:
+        roles.append(SavedRole("reward_model", trainer.reward_model_wg, by_actor))
+    trainer.saver.save(state["global_step"], roles, state, _identity(trainer))
 
 
 def load_checkpoint(trainer: PPOTrainer) -> None:
@@ -73,6 +78,7 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
     if found is None:
         trainer.trackers.start()
         trainer.samples.start()
+        trainer.parity.start()
         return
     require_identity(found, _identity(trainer))
     state = found.trainer_state()
@@ -87,6 +93,7 @@ def load_checkpoint(trainer: PPOTrainer) -> None:
     trainer.global_step = state["global_step"]
     trainer.trackers.resume(trainer.global_step)
     trainer.samples.resume(trainer.global_step)
+    trainer.parity.resume(trainer.global_step)
 
 
 def _identity(trainer: PPOTrainer) -> dict[str, Any]:

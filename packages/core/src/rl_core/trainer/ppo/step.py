@@ -95,9 +95,9 @@ class Stage:
             return result
 
 
-def memory_metrics(trainer: PPOTrainer) -> dict[str, Metric]:
-    """Memory of each phase of the step in each role, the largest over its workers; see ``rl_core.workers.memory``."""
+def phase_metrics(trainer: PPOTrainer) -> dict[str, Metric]:
+    """Memory and speed of each phase of the step in each role; see ``rl_core.workers.memory`` and ``throughput``."""
     groups: list[Any] = [trainer.actor_rollout_wg, trainer.ref_policy_wg, trainer.critic_wg, trainer.reward_model_wg]
     # The actor's worker may play the reference too.
     distinct = {id(group): group for group in groups if group is not None}.values()
-    return merge_metrics([report for group in distinct for report in group.memory_metrics()])
+    return merge_metrics([report for group in distinct for report in group.phase_metrics()])

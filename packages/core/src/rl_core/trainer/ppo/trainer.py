@@ -19,8 +19,10 @@ from rl_core.trainer.ppo.end_of_data import end_early
 from rl_core.trainer.ppo.metrics import trained_tokens
 from rl_core.trainer.ppo.mini_batch_plan import plan_mini_batches
 from rl_core.trainer.ppo.parity import check_parity
+from rl_core.trainer.ppo.parity_file import ParityFile
 from rl_core.trainer.ppo.prepare_loss import prepare_policy_loss
-from rl_core.trainer.ppo.resume import checkpoint_state, load_checkpoint, save_checkpoint
+from rl_core.trainer.ppo.profiles import StepProfiles
+from rl_core.trainer.ppo.resume import checkpoint_saver, checkpoint_state, load_checkpoint, save_checkpoint
 from rl_core.trainer.ppo.reward import (
     attach_rewards,
     check_rewards_exist,
@@ -33,7 +35,7 @@ from rl_core.trainer.ppo.rollout_correction import correct_rollouts, generator_l
 from rl_core.trainer.ppo.sampler_build import build_sampler
 from rl_core.trainer.ppo.samples import SampleFile
 from rl_core.trainer.ppo.sharing import sharing_metrics
-from rl_core.trainer.ppo.step import StepLog, memory_metrics
+from rl_core.trainer.ppo.step import StepLog, phase_metrics
 from rl_core.trainer.ppo.validation import Validator
 from rl_core.trainer.trackers import Trackers
 from rl_core.workers.roles import Role
@@ -96,6 +98,8 @@ class PPOTrainer:
         self.reward_manager = reward_manager(config, tokenizer, registry)
         self.trackers = Trackers.from_config(config, registry)
         self.samples = SampleFile(config.trainer, tokenizer, self.total_steps)
+        self.parity = ParityFile(config, tokenizer, self.total_steps)
+        self.saver = checkpoint_saver(config.trainer, use_critic=self.use_critic)
         self.global_step = 0
         self.step_start: dict[str, Any] | None = None
 
@@ -117,6 +121,9 @@ class PPOTrainer:
         submit = None if self.is_scored_by_model else self.reward_manager.submit
         self.sampler = build_sampler(self.config, self.loader, self.actor_rollout_wg, self.score, self.registry, submit)
         self.validator = Validator(self.config, self.val_dataset, generate, self.score) if self.val_dataset else None
+        self.profiles = StepProfiles(
+            self.config, [self.actor_rollout_wg, self.ref_policy_wg, self.critic_wg, self.reward_model_wg]
+        )
         load_checkpoint(self)
         self.first_step = self.global_step + 1
 
@@ -128,12 +135,13 @@ class PPOTrainer:
             self.trackers.log(self.global_step, self.validate())
         save_time: dict[str, float] = {}
         while self.global_step < self.total_steps and not config.trainer.val_only:
+            self.saver.poll()
             self.step_start = checkpoint_state(self)
             self.global_step += 1
             log = StepLog(self.global_step, self.registry)
             log.add({"training/epoch": self.loader.epoch, "training/total_steps": self.total_steps} | save_time)
             log.add(self.data_counts)
-            with log.timer("step"):
+            with self.profiles.step(self.global_step), log.timer("step"):
                 try:
                     with log.timer("gen"):
                         batch = self.sampler.next()
@@ -144,10 +152,11 @@ class PPOTrainer:
                 if self.validator and self.schedule.validates_after(self.global_step):
                     with log.timer("testing"):
                         log.add(self.validate())
-            log.merge(memory_metrics(self))
+            log.merge(phase_metrics(self))
             self.trackers.log(self.global_step, log.finish(batch, config.data.max_response_length))
             # After the log, so that no step of a checkpoint lacks its numbers; its time stands with the next step.
             save_time = save_checkpoint(self) if self.schedule.saves_after(self.global_step) else {}
+        self.saver.wait()
 
     def step(self, batch: DataProto, log: StepLog) -> DataProto:
         """One step on finished responses. Each line ships one DataProto to workers and gathers the result.
@@ -177,7 +186,7 @@ class PPOTrainer:
             stages.append(log.start("reward", self.reward_model_wg.compute_rm_score, batch))
         for stage in stages:
             batch = batch.union(stage.result())
-        log.add(check_parity(batch, config.trainer.parity, self.global_step, is_first=is_first))
+        log.add(check_parity(batch, config.trainer.parity, self.global_step, self.parity, is_first=is_first))
         if self.trusts_generator:
             batch = generator_log_probs(batch)
 

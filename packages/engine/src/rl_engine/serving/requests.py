@@ -6,14 +6,24 @@ from rl_core.contracts.rollout import RolloutRequest, SamplingParams
 from rl_core.errors import RlError
 
 
-def check_request(request: RolloutRequest, *, vocab_size: int, max_model_len: int) -> None:
+def check_request(
+    request: RolloutRequest, *, engine: str, vocab_size: int, max_model_len: int, takes_images: bool = False
+) -> None:
     """Refuse what cannot be served.
+
+    Args:
+        request: what was asked.
+        engine: name of the rollout engine.
+        vocab_size: ids of the model are below it.
+        max_model_len: most tokens of prompt and response together.
+        takes_images: whether the engine serves prompts with images.
 
     Raises:
         RlError: says what is wrong with it, and what to change.
     """
     problem = (
-        _prompt_problem(request, vocab_size, max_model_len)
+        _image_problem(request, engine, takes_images=takes_images)
+        or _prompt_problem(request, vocab_size, max_model_len)
         or _sampling_problem(request.sampling)
         or _response_problem(request, max_model_len)
     )
@@ -22,10 +32,17 @@ def check_request(request: RolloutRequest, *, vocab_size: int, max_model_len: in
         raise RlError(msg)
 
 
+def _image_problem(request: RolloutRequest, engine: str, *, takes_images: bool) -> str | None:
+    if request.images and not takes_images:
+        return (
+            f"{len(request.images)} images; rollout {engine!r} serves text alone here, choose another model or engine "
+            "(rollout.name)"
+        )
+    return None
+
+
 def _prompt_problem(request: RolloutRequest, vocab_size: int, max_model_len: int) -> str | None:
     ids = request.prompt_ids
-    if request.images:
-        return f"{len(request.images)} images; rollout 'hf' serves text alone, choose another engine (rollout.name)"
     if not ids:
         return "an empty prompt; give at least one token"
     if len(ids) >= max_model_len:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from rl_core.contracts.rollout import SamplingParams
-from rl_rollout_hf.stopping import StopStrings, ending_ids
+from rl_engine.serving.stopping import StopStrings, ending_ids
 from rl_testing.models import TURN_END_ID, tiny_tokenizer
 
 

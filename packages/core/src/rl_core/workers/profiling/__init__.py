@@ -1,0 +1,1 @@
+"""Recordings of single steps on single workers, one file a tool."""
