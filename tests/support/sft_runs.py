@@ -66,15 +66,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def untimed(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Metrics without those that the clock and the machine decide."""
-    timed = (
-        "timing_s/",
-        "memory/",
-        "perf/time",
-        "perf/throughput",
-        "perf/cpu_memory",
-        "perf/max_memory",
-        "perf/tokens_per_second",
-        "perf/mfu",
-    )
-    return [{name: value for name, value in step.items() if not name.startswith(timed)} for step in steps]
+    """Metrics without those that the clock, the machine and the way the work is cut decide."""
+    counted = "perf/total_num_tokens"
+    left_out = ("timing_s/", "memory/", "perf/")
+    return [
+        {name: value for name, value in step.items() if name == counted or not name.startswith(left_out)}
+        for step in steps
+    ]

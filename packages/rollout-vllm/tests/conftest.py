@@ -151,6 +151,17 @@ class EnginePool:
             await engine.end()
 
 
+class PooledRollout(VllmRollout):
+    """Takes its engine from the pool. A whole run must not: its event loop ends with it."""
+
+    def __init__(self, model: Any, rollout: Any, context: WorkerContext, pool: EnginePool) -> None:
+        super().__init__(model, rollout, context)
+        self._pool = pool
+
+    async def _start(self, arguments: Mapping[str, Any], variables: Mapping[str, str | None]) -> Engine:
+        return await self._pool.start(arguments, variables)
+
+
 class PooledRank(ServingRank):
     """A rank whose engine lives on a loop that outlives it."""
 
@@ -165,15 +176,9 @@ class PooledRank(ServingRank):
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[EnginePool]:
-    """Started engines; replicas take from it without knowing."""
+    """Started engines."""
     engines = EnginePool()
-
-    async def start(self: VllmRollout, arguments: Any, variables: Any) -> Engine:
-        return await engines.start(arguments, variables)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VllmRollout, "_start", start)
-        yield engines
+    yield engines
     engines.runner.run(engines.end())
     engines.runner.close()
 
@@ -185,7 +190,7 @@ def make_ranks(pool: EnginePool) -> Callable[[tuple[Any, Any], int], ThreadRanks
     def make(chosen: tuple[Any, Any], num_ranks: int) -> ThreadRanks[ServingRank]:
         def build(context: WorkerContext) -> ServingRank:
             runner = AsyncRunner(f"rank-{context.rank}") if context.rank else pool.runner
-            return PooledRank(VllmRollout(*chosen, context), runner)
+            return PooledRank(PooledRollout(*chosen, context, pool), runner)
 
         return ThreadRanks(num_ranks, build, dispose=PooledRank.close, deadline_s=DEADLINE_S)
 

@@ -70,10 +70,18 @@ def test_the_logging_that_vllm_gets_writes_to_the_file(log):
     assert log.last_lines() == ["it broke"]
 
 
-def test_logging_that_a_user_has_set_up_stays(log, monkeypatch):
-    assert log.variables()
-    monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "mine.json")
-    assert log.variables() == {}
+@pytest.mark.parametrize("setting", ["VLLM_LOGGING_CONFIG_PATH=mine.json", "VLLM_CONFIGURE_LOGGING=0"])
+def test_logging_that_a_user_has_set_up_stays(log, monkeypatch, setting):
+    assert "VLLM_LOGGING_CONFIG_PATH" in log.variables()
+    monkeypatch.setenv(*setting.split("="))
+    assert "VLLM_LOGGING_CONFIG_PATH" not in log.variables()
+
+
+def test_sockets_go_with_the_files_unless_a_user_has_a_place_for_them(log, monkeypatch):
+    monkeypatch.delenv("VLLM_RPC_BASE_PATH", raising=False)
+    assert log.variables()["VLLM_RPC_BASE_PATH"] == str(log.path.parent)
+    monkeypatch.setenv("VLLM_RPC_BASE_PATH", "/mine")
+    assert "VLLM_RPC_BASE_PATH" not in log.variables()
 
 
 def test_close_removes_the_files(log):

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+_SOCKETS: Final = "VLLM_RPC_BASE_PATH"
+_LONGEST_FOLDER: Final = 60
 _CONFIGURES: Final = "VLLM_CONFIGURE_LOGGING"
 _CONFIG_PATH: Final = "VLLM_LOGGING_CONFIG_PATH"
 _RECORD: Final = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] (.*)$")
@@ -35,9 +37,14 @@ class EngineLog:
         self._config.write_text(json.dumps(_logging_config(self.path)))
 
     def variables(self) -> Mapping[str, str | None]:
-        """Where vLLM finds it; nothing where a user has set up logging."""
-        is_set_up = os.environ.get(_CONFIG_PATH) or os.environ.get(_CONFIGURES) == "0"
-        return {} if is_set_up else {_CONFIG_PATH: str(self._config)}
+        """Where vLLM finds it, unless a user has set up logging, and where its sockets go."""
+        found: dict[str, str | None] = {}
+        if not os.environ.get(_CONFIG_PATH) and os.environ.get(_CONFIGURES) != "0":
+            found[_CONFIG_PATH] = str(self._config)
+        # vLLM leaves its sockets behind; here they go with the folder. A socket's path has 107 bytes at most.
+        if _SOCKETS not in os.environ and len(self._folder.name) < _LONGEST_FOLDER:
+            found[_SOCKETS] = self._folder.name
+        return found
 
     def last_lines(self, count: int = 12) -> list[str]:
         """The end of its last errors, tracebacks included, or of everything when there are none."""
