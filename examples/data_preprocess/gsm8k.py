@@ -1,15 +1,18 @@
 """GSM8K as parquet files that the trainer reads.
 
-    python examples/data_preprocess/gsm8k.py --local_dir ~/data/gsm8k [--source DIR]
+    python examples/data_preprocess/gsm8k.py --local_dir ~/data/gsm8k [--source DIR] [--sft]
 
 ``--source`` is a folder with ``train.jsonl`` and ``test.jsonl`` as the authors publish them (``question``, ``answer``).
-Without it the data set comes from the Hugging Face Hub or its local cache.
+Without it the data set comes from the Hugging Face Hub or its local cache. ``--sft`` also writes the solutions of the
+training split as conversations for ``rl sft``: ``sft_train.parquet``, and ``sft_val.parquet`` with the last 256 of them,
+at most a tenth.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +23,9 @@ import pyarrow.parquet
 
 DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+MAX_HELD_OUT = 256
+CALCULATION = re.compile(r"<<[^<>]*>>")
+"""What the authors' calculator computed, between the words; a model cannot call it."""
 
 
 def to_row(split: str, index: int, question: str, answer: str) -> dict[str, Any]:
@@ -35,6 +41,23 @@ def to_row(split: str, index: int, question: str, answer: str) -> dict[str, Any]
         "reward_model": {"style": "rule", "ground_truth": final.strip().replace(",", "")},
         "extra_info": {"split": split, "index": index, "question": question, "answer": answer},
     }
+
+
+def to_conversation(question: str, answer: str) -> dict[str, Any]:
+    """The prompt of ``to_row`` with the authors' solution as its answer."""
+    solution = CALCULATION.sub("", answer).strip()
+    return {
+        "messages": [
+            {"role": "user", "content": f"{question} {INSTRUCTION}"},
+            {"role": "assistant", "content": solution},
+        ]
+    }
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """One parquet file."""
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    print(f"wrote {len(rows)} rows to {path}")
 
 
 def read_split(split: str, source: Path | None) -> Iterable[Mapping[str, str]]:
@@ -64,15 +87,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--source", "--local_dataset_path", type=Path, help="folder with train.jsonl and test.jsonl, instead of the Hub"
     )
+    parser.add_argument("--sft", action="store_true", help="also write conversations for `rl sft`")
     options = parser.parse_args(argv)
     folder = options.local_dir.expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for split in ("train", "test"):
-            problems = read_split(split, options.source and options.source.expanduser())
+            problems = list(read_split(split, options.source and options.source.expanduser()))
             rows = [to_row(split, index, item["question"], item["answer"]) for index, item in enumerate(problems)]
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{split}.parquet")
-            print(f"wrote {len(rows)} rows to {folder / f'{split}.parquet'}")
+            write_rows(folder / f"{split}.parquet", rows)
+            if options.sft and split == "train":
+                conversations = [to_conversation(item["question"], item["answer"]) for item in problems]
+                edge = len(conversations) - min(MAX_HELD_OUT, len(conversations) // 10)
+                write_rows(folder / "sft_train.parquet", conversations[:edge])
+                write_rows(folder / "sft_val.parquet", conversations[edge:])
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -42,6 +42,21 @@ def test_rows_have_the_trainers_columns(tmp_path):
     assert rows[1]["extra_info"]["index"] == 1
 
 
+def test_solutions_become_conversations_with_the_same_prompts(tmp_path):
+    done = run("--local_dir", tmp_path / "out", "--source", write_source(tmp_path / "source", 20), "--sft")
+
+    assert done.returncode == 0, done.stderr
+    train, val, rows = (
+        pyarrow.parquet.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist()
+        for name in ("sft_train", "sft_val", "train")
+    )
+    assert (len(train), len(val), len(rows)) == (18, 2, 20)
+    question, answer = train[0]["messages"]
+    assert question == rows[0]["prompt"][0]
+    # What the authors' calculator was asked is no part of the words.
+    assert answer == {"role": "assistant", "content": "1200/2=600\n#### 1,600"}
+
+
 def test_missing_source_file_is_named(tmp_path):
     done = run("--local_dir", tmp_path / "out", "--source", tmp_path)
     assert done.returncode == 2
