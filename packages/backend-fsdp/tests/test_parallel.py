@@ -228,3 +228,13 @@ def test_sizes_that_do_not_divide_the_workers_are_refused(start):
         (outcome,) = start(1, initialize=False, **options).outcomes(calls.initialize)
         assert isinstance(outcome, ConfigError)
         assert key in str(outcome)
+
+
+@pytest.mark.heavy
+def test_a_closed_engine_leaves_no_process_group(start):
+    group = start(2, initialize=False, plugin=FSDPConfig(fsdp_size=1), sequence_parallel_size=2)
+    before = ask(group, calls.num_groups)
+    run_on_all(group, calls.initialize)
+    assert all(now > then for now, then in zip(ask(group, calls.num_groups), before, strict=True))
+    run_on_all(group, calls.close)
+    assert ask(group, calls.num_groups) == before

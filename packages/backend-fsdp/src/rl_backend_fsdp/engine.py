@@ -91,8 +91,10 @@ class FSDPEngine(HFTrainingEngine):
         if self._writing is not None:
             self._writing.wait()
             self._writing = None
-        self._meshes = None
+        meshes, self._meshes = self._meshes, None
         self.sequence_parallel = None
+        if meshes is not None:
+            meshes.close()
         self._lease.release()
 
     @property

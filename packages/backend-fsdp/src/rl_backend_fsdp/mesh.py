@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch.distributed as dist
 from rl_core.errors import ConfigError
 from rl_engine.sequence_parallel import SequenceParallel
 from torch.distributed import ProcessGroup
@@ -27,11 +28,20 @@ class Meshes:
 
     Attributes:
         model: what FSDP2 cuts the model over: ``shard``, or ``replicate`` x ``shard``.
+        tokens: ``data`` x ``sequence``; None where each rank has sequences of its own.
         sequence: the ranks that share sequences; None for each on its own.
     """
 
     model: DeviceMesh
+    tokens: DeviceMesh | None
     sequence: SequenceParallel | None
+
+    def close(self) -> None:
+        """End the groups that were opened for these meshes; each has threads, and on GPUs memory, for as long as it lives."""
+        meshes = [mesh for mesh in (self.model, self.tokens) if mesh is not None]
+        for group in {group for mesh in meshes for group in mesh.get_all_groups()}:
+            if group is not dist.group.WORLD:
+                dist.destroy_process_group(group)
 
     @property
     def shard_group(self) -> ProcessGroup:
@@ -94,8 +104,8 @@ def open_meshes(device_type: str, rank: int, world_size: int, shards: int, seque
         shape = (world_size // shards, shards)
         model = init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
     if sequence_size == 1:
-        return Meshes(model, None)
+        return Meshes(model, None, None)
     shape = (world_size // sequence_size, sequence_size)
     tokens = init_device_mesh(device_type, shape, mesh_dim_names=("data", "sequence"))
     group = tokens["sequence"].get_group()
-    return Meshes(model, SequenceParallel(group, rank % sequence_size, sequence_size))
+    return Meshes(model, tokens, SequenceParallel(group, rank % sequence_size, sequence_size))

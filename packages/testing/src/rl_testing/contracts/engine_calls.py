@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 from rl_core.contracts.engine import EngineState, EngineWork, LossFunction, StepResult, TrainingEngine
 from rl_core.contracts.weights import WeightManifest
 from rl_core.metrics import Metric
@@ -68,6 +69,11 @@ def initialize(engine: TrainingEngine) -> None:
 def close(engine: TrainingEngine) -> None:
     """As a worker does."""
     engine.close()
+
+
+def num_groups(engine: TrainingEngine) -> int:
+    """Process groups that are open in the process, whoever opened them; the engine may be closed."""
+    return len(dist.distributed_c10d._world.pg_map)
 
 
 def dispatch_info(engine: TrainingEngine) -> DispatchInfo:

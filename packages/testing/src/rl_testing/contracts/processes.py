@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import gc
 import multiprocessing
 import os
 import pickle
@@ -231,7 +232,10 @@ def _carry_out(message: bytes, context: WorkerContext, held: dict[str, Any]) -> 
             case "call":
                 return pickle.dumps(order.function(held[order.key]))
             case "drop":
-                return pickle.dumps(order.function(held.pop(order.key)))
+                result = pickle.dumps(order.function(held.pop(order.key)))
+                # The process stays: what refers to itself would keep threads and memory into the tests to come.
+                gc.collect()
+                return result
     except Exception as error:  # an outcome like any other; the caller judges it
         return _pickled_error(error, context.rank)
 
