@@ -40,6 +40,11 @@ PACKED: dict[str, dict[str, Any]] = {
     "phi3": {},
     "granite": {"logits_scaling": 4.0, "embedding_multiplier": 2.0, "residual_multiplier": 0.5},
     "cohere": {},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    | {"shared_expert_intermediate_size": 24, "decoder_sparse_step": 2},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
 }
 STATEFUL: dict[str, dict[str, Any]] = {
     "qwen3_5_text": {
@@ -52,9 +57,6 @@ STATEFUL: dict[str, dict[str, Any]] = {
     },
 }
 """Layers with a state: three of linear attention and one of full attention. Such models are padded."""
-EXPERTS: dict[str, dict[str, Any]] = {
-    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
-}
 UNSERVED = {
     "gemma2": "sliding_attention",
     "gemma3_text": "sliding_attention",
@@ -208,19 +210,11 @@ def test_a_state_that_crosses_packed_sequences_is_refused_by_name(model_type, tm
         start(path)
 
 
-@pytest.mark.parametrize("model_type", EXPERTS)
-def test_experts_that_change_form_on_load_are_refused_by_name(model_type, tmp_path, start):
-    path = save(model_type, tmp_path, EXPERTS[model_type])
-    with pytest.raises(ConfigError, match=rf"'{model_type}' keeps \d+ of its weights in memory in another form"):
-        start(path)
-
-
 def test_the_page_lists_what_is_tried():
     table = [line.split("|") for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
     rows = {cells[1].strip().replace("`", ""): [cell.strip() for cell in cells[2:-1]] for cells in table}
-    assert list(rows) == [*PACKED, *STATEFUL, *EXPERTS]
+    assert list(rows) == [*PACKED, *STATEFUL]
     for name, (_, packed, padded, lora, export, served, _) in rows.items():
-        trained = "no" if name in EXPERTS else "yes"
-        assert (padded, lora, export) == (trained, trained, trained)
+        assert (padded, lora, export) == ("yes", "yes", "yes")
         assert packed == ("yes" if name in PACKED else "no")
-        assert served == ("no" if name in EXPERTS else "refused" if name in UNSERVED else "yes")
+        assert served == ("refused" if name in UNSERVED else "yes")

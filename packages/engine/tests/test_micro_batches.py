@@ -17,7 +17,7 @@ class BusierPeer(SoloCollective):
         self.passes = passes
 
     def all_gather_object(self, obj, timeout_s=None):
-        return [obj, self.passes]
+        return [obj, (self.passes, False)]
 
 
 def make_batch(lengths=LENGTHS, prompt=1):

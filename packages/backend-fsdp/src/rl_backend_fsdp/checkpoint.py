@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 import torch
 from rl_core.contracts.engine import EngineState
 from rl_core.errors import CheckpointError
+from rl_engine.agreement import together
 from rl_engine.engine_record import EngineRecord
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 
-from rl_backend_fsdp.writing import Writing, together
+from rl_backend_fsdp.writing import Writing
 
 if TYPE_CHECKING:
     from rl_backend_fsdp.engine import FSDPEngine

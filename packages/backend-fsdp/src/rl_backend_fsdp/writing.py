@@ -13,18 +13,17 @@ A replicated tensor is written, and copied, by one rank alone.
 from __future__ import annotations
 
 import io
-import pickle
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from rl_core.contracts.engine import SaveState
 from rl_core.errors import CheckpointError
 from rl_core.single_controller.base.collective import WorkerContext
+from rl_engine.agreement import UNREADABLE, in_one_line, together
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
@@ -34,45 +33,6 @@ from torch.utils.serialization import config as serialization
 
 _SERIALIZATION: Any = serialization
 """Torch gives this module its methods when it is loaded."""
-
-UNREADABLE: Final = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    EOFError,
-    KeyError,
-    pickle.UnpicklingError,
-    CheckpointException,
-)
-"""What torch raises for files that cannot be written or read."""
-
-
-def together(context: WorkerContext, what: str, action: Callable[[], Any]) -> Any:
-    """Run ``action`` on every rank; if it fails on any, fail on all, so that nobody waits for a peer that gave up.
-
-    Raises:
-        CheckpointError: ``what``, the rank, and why.
-    """
-    problem: str | None = None
-    result: Any = None
-    try:
-        result = action()
-    except CheckpointError as error:
-        problem = str(error)
-    except UNREADABLE as error:
-        problem = in_one_line(error)
-    problems = context.collective.all_gather_object(problem)
-    for rank, text in enumerate(problems):
-        if text is not None:
-            msg = f"{what}: rank {rank}: {text}"
-            raise CheckpointError(msg)
-    return result
-
-
-def in_one_line(error: BaseException) -> str:
-    """Kind and first line of an error."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 class Writing:

@@ -11,7 +11,7 @@
             gather, owner_ranks, local  whole tensors from parts, and parts from tensors
             save, load                  checkpoints (of ``TrainingEngine``)
     may     computing                   around everything that runs kernels
-            backward                    another library's, in place of autograd's own
+            compute, backward           another library's, in place of the model's own and autograd's
             make_optimizer, step        another library's optimizer, in place of one over ``parameters()``
             on_device                   states that leave the device by themselves
             start_save, poll_save, finish_save    checkpoints in the background (of ``TrainingEngine``)
@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -34,6 +34,7 @@ from torch.optim import Optimizer
 
 from rl_engine.device_states import DeviceStates
 from rl_engine.optim import make_optimizer, set_learning_rate
+from rl_engine.packing import ModelInputs
 from rl_engine.rng import RandomStream, stream_seed
 from rl_engine.sequence_parallel import SequenceParallel
 from rl_engine.token_model import TokenModel
@@ -116,6 +117,11 @@ class BackendHooks(TrainingEngine):
     def computing(self) -> AbstractContextManager[None]:
         """Around everything that runs kernels of the model or the optimizer."""
         return nullcontext()
+
+    def compute(self, inputs: ModelInputs, wanted: Collection[str]) -> dict[str, Tensor]:
+        """Outputs ``wanted`` of one pass, to which a backward pass belongs; see ``TokenModel``."""
+        outputs: dict[str, Tensor] = self.module("forward_backward")(inputs, wanted)
+        return outputs
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of the scalar ``loss`` to what is accumulated."""

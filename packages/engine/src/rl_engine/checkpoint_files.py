@@ -58,15 +58,13 @@ def tensor_names(folder: Path) -> set[str]:
     return names
 
 
-def require_same_names(folder: Path, wanted: Collection[str], prefix: str, model_type: str) -> None:
-    """Refuse a model whose weights stand in its files under other names than in memory.
-
-    The weight stream speaks the names of the files. Where transformers translates while it loads (fused experts, for
-    example), what is streamed and exported would have names that no reader knows.
+def require_same_names(folder: Path, wanted: Mapping[str, Collection[str]], prefix: str, model_type: str) -> None:
+    """Refuse a model whose weights stand in its files under names that the weight stream does not speak.
 
     Args:
         folder: of the model.
-        wanted: names in memory; of tied tensors, one.
+        wanted: name in memory -> names under which the tensor is saved; of tied tensors, one. Files that have it as it is in
+            memory are as good.
         prefix: of the backbone's names, which files of a bare backbone lack.
         model_type: for the message.
 
@@ -74,7 +72,11 @@ def require_same_names(folder: Path, wanted: Collection[str], prefix: str, model
         ConfigError: names some that are in no file.
     """
     there = tensor_names(folder)
-    unknown = sorted(name for name in wanted if not {name, name.removeprefix(f"{prefix}.")} & there)
+
+    def has(name: str) -> bool:
+        return bool({name, name.removeprefix(f"{prefix}.")} & there)
+
+    unknown = sorted(name for name, saved in wanted.items() if not has(name) and not all(map(has, saved)))
     if unknown:
         msg = (
             f"model type {model_type!r} keeps {len(unknown)} of its weights in memory in another form than in its files "

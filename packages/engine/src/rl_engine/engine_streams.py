@@ -32,7 +32,7 @@ class EngineStreams:
     def __init__(self, engine: HFTrainingEngine) -> None:
         """Those of ``engine``, once it has a model."""
         self._engine = engine
-        self._manifests: dict[WeightStream, WeightManifest] = {}
+        self._manifests: dict[WeightStream, WeightManifest] = {}  # of the tensors in memory
         self.base: BaseReference | None = None
 
     def clear(self) -> None:
@@ -52,7 +52,13 @@ class EngineStreams:
     def manifest(self, stream: WeightStream) -> WeightManifest:
         """See ``TrainingEngine.weight_manifest``."""
         module = self._engine.module("weight_manifest")
+        in_memory = self._in_memory(stream)
+        return in_memory if stream == "adapter" else module.file_form.manifest(in_memory)
+
+    def _in_memory(self, stream: WeightStream) -> WeightManifest:
+        """The tensors of a stream as they are in memory, where experts, for example, are one."""
         if stream not in self._manifests:
+            module = self._engine.module("weight_manifest")
             # Adapters are sent as they are trained: they are small, and what they are rounded to is their reader's choice.
             wire_dtype = None if stream == "adapter" else self._engine.compute_dtype
             entries = self._tensors(module, stream)
@@ -62,7 +68,7 @@ class EngineStreams:
 
     def buckets(self, bucket_bytes: int, stream: WeightStream) -> Iterator[WeightBucket]:
         """See ``TrainingEngine.named_weights``."""
-        engine, manifest = self._engine, self.manifest(stream)
+        engine, manifest = self._engine, self._in_memory(stream)
         engine.states.require("named_weights", EngineState.PARAMETERS)
         module = engine.module("named_weights")
         tensors = dict(self._tensors(module, stream))
@@ -73,12 +79,12 @@ class EngineStreams:
                     return gather_merged(engine.gather, module.adapter, specs, tensors)
                 return engine.gather(specs, [tensors[spec.name] for spec in specs])
 
-        return weight_stream(manifest, bucket_bytes, gather)
+        return weight_stream(manifest, bucket_bytes, gather, None if stream == "adapter" else module.file_form)
 
     @property
     def kept(self) -> WeightManifest:
-        """What a checkpoint holds: all weights, or with adapters only what is trained."""
-        return self.manifest("weights" if self._engine.module("checkpoint").adapter is None else "adapter")
+        """What a checkpoint holds, as it is in memory: all weights, or with adapters only what is trained."""
+        return self._in_memory("weights" if self._engine.module("checkpoint").adapter is None else "adapter")
 
     def kept_tensors(self) -> dict[str, Tensor]:
         """The tensors of ``kept``, as they are on this rank."""

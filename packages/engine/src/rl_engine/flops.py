@@ -79,6 +79,7 @@ def model_flops(
         is_frozen: only adapters are trained.
     """
     text = config.get_text_config()
+    backbone = getattr(backbone, "language_model", backbone)  # images are not counted
     embedding = {id(weight) for module in _embeddings(backbone) for weight in module.parameters()}
     share = _active_share(text)
     weights = 0.0

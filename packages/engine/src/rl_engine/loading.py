@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from rl_core.contracts.engine import EngineRole
 from transformers import PreTrainedConfig
 
 from rl_engine.checkpoint_files import require_same_names
+from rl_engine.experts import say_router_loss
+from rl_engine.file_form import find_file_form
 from rl_engine.lora.adapter import add_adapter
 from rl_engine.lora.settings import lora_settings
 from rl_engine.models import load_causal_lm, load_config, load_tokenizer, resolve_folder
@@ -48,6 +51,8 @@ def load_token_model(
     config = load_config(section, folder)
     if getattr(section, "use_remove_padding", True) is not False:
         require_separable_type(config)
+    if is_trained:
+        say_router_loss(config, getattr(section, "override_config", None) or {})
     # A reference is the base model, whatever is trained on it.
     settings = None if role is EngineRole.REFERENCE else lora_settings(section)
     base_dtype = dtype if settings is None or frozen_dtype is None else frozen_dtype
@@ -58,7 +63,7 @@ def load_token_model(
             module.pad_token_id = _pad_token_id(section, config, is_trained=is_trained)
     else:
         module = PolicyModel(load_causal_lm(section, base_dtype, config), temperature=temperature)
-    _check_names(module, folder)
+    _find_file_form(module, folder)
     module.requires_grad_(is_trained)
     if settings is not None:
         module.adapter = add_adapter(module, settings, dtype=dtype, seed=seed, is_trained=is_trained)
@@ -84,15 +89,19 @@ def _pad_token_id(section: Any, config: PreTrainedConfig, *, is_trained: bool) -
     return found
 
 
-def _check_names(module: TokenModel, folder: Any) -> None:
-    seen: set[int] = set()
-    names = []
-    for name, tensor in module.named_weights():
-        if id(tensor) not in seen and name not in (SCORE_WEIGHT, SCORE_BIAS):
-            names.append(name)
-        seen.add(id(tensor))
-    backbone = module.backbone
-    require_same_names(folder, names, backbone.base_model_prefix, module.hf_config.model_type)
+def _find_file_form(module: TokenModel, folder: Path) -> None:
+    """Find out how the model's tensors lie in files; refuse files that have other names.
+
+    Raises:
+        ConfigError: some tensors are in no file, or cannot be saved as files have them; names one.
+    """
+    # The head of a value model is written by this engine, and a fresh one is in no file.
+    tensors = {name: tensor for name, tensor in module.named_weights() if name not in (SCORE_WEIGHT, SCORE_BIAS)}
+    model = getattr(module, "causal_lm", module.backbone)
+    module.file_form = find_file_form(model, ((name, tensor.shape) for name, tensor in tensors.items()))
+    untied = {id(tensor): name for name, tensor in reversed(tensors.items())}.values()
+    wanted = {name: module.file_form.of(name).names for name in untied}
+    require_same_names(folder, wanted, module.backbone.base_model_prefix, module.hf_config.model_type)
 
 
 def _checkpoint_activations(module: TokenModel) -> None:

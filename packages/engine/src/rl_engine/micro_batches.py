@@ -6,7 +6,7 @@ Every rank makes the same number of passes: ranks meet inside each of them. One 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from rl_dataproto import DataProto, lengths, pad_jagged, token_budget_micro_batc
 from rl_dataproto.jagged import Jagged
 from torch import Tensor
 
+from rl_engine.images import has_images, images_of, require_images_fit
 from rl_engine.packing import ModelInputs, pack, pad
 
 
@@ -128,7 +129,8 @@ def micro_batches(
     """The passes of this rank. Collective: every rank yields equally many.
 
     Args:
-        batch: this rank's rows, possibly none; jagged ``input_ids`` and ``responses``. Not written to.
+        batch: this rank's rows, possibly none; jagged ``input_ids`` and ``responses``, and images where there are some. Not
+            written to.
         size: rows in a pass, or None.
         max_tokens: tokens in a pass, or None.
         padded: pad rows instead of packing them.
@@ -137,7 +139,7 @@ def micro_batches(
         device: where the passes run.
 
     Raises:
-        ConfigError: a limit is below 1.
+        ConfigError: a limit is below 1, or there are images that cannot be computed in this way.
         DataError: a column is missing, a response is not the end of a row that has a token before it, or rows that belong
             together are not all there.
     """
@@ -146,7 +148,9 @@ def micro_batches(
     together = batch.meta_info.get(ROWS_TOGETHER_KEY, 1)
     row_lengths = lengths(column(batch, "input_ids")).tolist()
     cuts = cut_units(row_lengths, size, max_tokens, padded=padded, together=together)
-    most = max(collective.all_gather_object(len(cuts)))
+    answers = collective.all_gather_object((len(cuts), has_images(batch)))
+    require_images_fit(any(found for _, found in answers), padded=padded, num_ranks=len(answers))
+    most = max(count for count, _ in answers)
     for number in range(most):
         indices = cuts[number] if number < len(cuts) else []
         yield _take(batch, indices, padded=padded, shift=shift, device=device, is_last=number == most - 1)
@@ -161,6 +165,7 @@ def _take(
     responses = lengths(column(rows, "responses")).tolist()
     ids = Jagged.of(column(rows, "input_ids")).values
     inputs = (pad if padded else pack)(ids.cpu(), row_lengths, responses, shift=shift)
+    inputs = replace(inputs, images=images_of(rows))
     return MicroBatch(rows.to(device), indices, inputs.to(device), row_lengths, responses, is_last)
 
 

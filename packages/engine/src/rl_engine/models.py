@@ -21,12 +21,14 @@ from rl_core.errors import ConfigError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoProcessor,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.utils import logging as transformers_logging
 
 _log = logging.getLogger(__name__)
@@ -132,7 +134,7 @@ def load_config(section: Any, folder: Path | None = None, *, for_training: bool 
 
 
 def load_causal_lm(section: Any, dtype: torch.dtype, config: PreTrainedConfig | None = None) -> PreTrainedModel:
-    """A causal language model with every weight from its files, on the CPU, in evaluation mode.
+    """A causal language model with every weight from its files, on the CPU, in evaluation mode; it may read images too.
 
     Args:
         section: the ``model`` section.
@@ -144,7 +146,9 @@ def load_causal_lm(section: Any, dtype: torch.dtype, config: PreTrainedConfig | 
     """
     folder = resolve_folder(section.path)
     config = config or load_config(section, folder)
-    return load_pretrained(AutoModelForCausalLM, folder, section, config, dtype)
+    with_images = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    auto_class = AutoModelForImageTextToText if with_images else AutoModelForCausalLM
+    return load_pretrained(auto_class, folder, section, config, dtype)
 
 
 def load_pretrained(

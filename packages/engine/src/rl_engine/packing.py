@@ -13,8 +13,8 @@ with an attention mask of ones. ``ModelInputs.arguments`` is therefore the one p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class ModelInputs:
         select: [N] int64, places in the flattened ``input_ids`` whose hidden states give the outputs.
         tokens: [N] int64, the response tokens themselves.
         lengths: tokens of each packed sequence; None when padded.
+        images: of all rows, by the names of the model's arguments; see ``rl_engine.images``.
     """
 
     input_ids: Tensor
@@ -41,6 +42,7 @@ class ModelInputs:
     select: Tensor
     tokens: Tensor
     lengths: tuple[int, ...] | None = None
+    images: Mapping[str, Tensor] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments for a transformers model."""
@@ -61,6 +63,7 @@ class ModelInputs:
             select=self.select.to(device),
             tokens=self.tokens.to(device),
             lengths=self.lengths,
+            images={name: values.to(device) for name, values in self.images.items()},
         )
 
 

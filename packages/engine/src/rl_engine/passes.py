@@ -12,6 +12,7 @@ from rl_dataproto import DataProto
 from torch import Tensor
 
 from rl_engine.backend_hooks import BackendHooks
+from rl_engine.images import COLUMN
 from rl_engine.micro_batches import MicroBatch, micro_batches, require_columns, rows_in_order
 from rl_engine.token_model import TokenModel
 
@@ -29,7 +30,8 @@ class PassesEngine(BackendHooks):
         with torch.no_grad(), self.computing():
             size, budget = self.config.forward_micro_batch_size, self.config.forward_max_tokens
             require_columns(batch, "input_ids", "responses")
-            read = batch.select(batch_keys=["input_ids", "responses"], non_tensor_batch_keys=[])
+            images = [name for name in (COLUMN,) if name in batch.non_tensor_batch]
+            read = batch.select(batch_keys=["input_ids", "responses"], non_tensor_batch_keys=images)
             for micro in self._micro_batches(read, size, budget):
                 self.work.add(micro, with_gradient=False)
                 for name, per_token in module(micro.inputs, wanted).items():
@@ -52,7 +54,7 @@ class PassesEngine(BackendHooks):
             for micro in self._micro_batches(batch, self.config.micro_batch_size, self.config.max_tokens):
                 self.work.add(micro, with_gradient=True)
                 self.before_backward(is_last=micro.is_last)
-                outputs = module(micro.inputs, wanted)
+                outputs = self.compute(micro.inputs, wanted)
                 # Without rows, or with a loss that depends on none, there still is a backward pass in which ranks meet.
                 share = torch.stack([values[:0].sum() for values in outputs.values()]).sum()
                 if not micro.is_empty:

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rl_engine.attention import NEEDS_LAYOUT
+from rl_engine.file_form import FileForm
+from rl_engine.images import image_arguments
 from rl_engine.outputs import LogitTransform, find_transform, identity, score_tokens
 from rl_engine.packed_attention import Layout, packed_as
 from rl_engine.packing import ModelInputs
@@ -54,6 +56,9 @@ class TokenModel(nn.Module):
 
     chunk_size = DEFAULT_CHUNK_SIZE
     """Tokens whose logits exist at a time."""
+
+    file_form = FileForm()
+    """How its tensors lie in files."""
 
     @property
     @abstractmethod
@@ -96,13 +101,14 @@ class TokenModel(nn.Module):
         if inputs.lengths is not None and implementation_within(self.hf_config._attn_implementation) in NEEDS_LAYOUT:
             layout = Layout(inputs.lengths, inputs.input_ids.device)
         with packed_as(layout):
-            hidden: Tensor = self.backbone(**inputs.arguments()).last_hidden_state
+            further = image_arguments(self.backbone, inputs.images, inputs.input_ids)
+            hidden: Tensor = self.backbone(**(inputs.arguments() | further)).last_hidden_state
         return hidden
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter and saved buffer under its name in the checkpoint, tied ones under each of their names.
+        """Every parameter and saved buffer under the name that transformers has for it, tied ones under each of their names.
 
-        Without those of ``adapter``: they are in no such checkpoint.
+        ``file_form`` says what they are in files. Without those of ``adapter``: they are in no such checkpoint.
         """
         for name, parameter in self.named_parameters(remove_duplicate=False):
             if self.adapter is None or not self.adapter.owns(name):

@@ -9,6 +9,8 @@ from rl_core.contracts.weights import WeightBucket, WeightManifest, WeightSlice,
 from rl_core.errors import ConfigError
 from torch import Tensor
 
+from rl_engine.file_form import FileForm
+
 OwnerRanks = Callable[[Tensor], tuple[int, ...]]
 """A tensor of the model -> ranks that hold it or a part of it."""
 
@@ -19,7 +21,7 @@ def build_manifest(
     """List every tensor of a model.
 
     Args:
-        named: name in the checkpoint and tensor, whole or sharded with its global shape; a tied tensor comes once under
+        named: name in memory and tensor, whole or sharded with its global shape; a tied tensor comes once under
             each of its names.
         wire_dtype: floating-point tensors are sent in it; None sends each as it is.
         owner_ranks: who holds a tensor.
@@ -74,20 +76,32 @@ def spec_bytes(spec: WeightSpec) -> int:
 
 
 def weight_stream(
-    manifest: WeightManifest, bucket_bytes: int, gather: Callable[[Sequence[WeightSpec]], list[Tensor]]
+    manifest: WeightManifest,
+    bucket_bytes: int,
+    gather: Callable[[Sequence[WeightSpec]], list[Tensor]],
+    form: FileForm | None = None,
 ) -> Iterator[WeightBucket]:
     """Every tensor of ``manifest`` that is sent, bucket by bucket.
 
     Args:
-        manifest: says what and in which order.
-        bucket_bytes: size of a bucket.
+        manifest: lists the tensors in memory, in their order.
+        bucket_bytes: size of a bucket. A larger tensor is gathered alone; where it is several in files, their buckets are
+            views of it.
         gather: specs -> whole tensors in the promised type. Collective.
+        form: of the tensors in files, which are what is sent; None sends them as they are in memory.
 
     Raises:
         ConfigError: ``bucket_bytes`` is below 1.
     """
-    for index, specs in enumerate(fill_buckets(manifest.sent, bucket_bytes)):
+    form = form or FileForm()
+    index = 0
+    for specs in fill_buckets(manifest.sent, bucket_bytes):
         whole = gather(specs)
-        yield WeightBucket(
-            tuple(WeightSlice(spec.name, tensor) for spec, tensor in zip(specs, whole, strict=True)), index
-        )
+        views = {
+            name: view
+            for spec, tensor in zip(specs, whole, strict=True)
+            for name, view in form.parts(spec.name, tensor)
+        }
+        for parts in fill_buckets(form.manifest(WeightManifest(entries=tuple(specs))).sent, bucket_bytes):
+            yield WeightBucket(tuple(WeightSlice(part.name, views[part.name]) for part in parts), index)
+            index += 1

@@ -72,6 +72,8 @@ def _type_problems(config: PreTrainedConfig, max_model_len: int) -> Iterator[str
     text = config.get_text_config()
     if getattr(config, "is_encoder_decoder", False):
         yield "it has an encoder"
+    if getattr(config, "vision_config", None) is not None:
+        yield "it reads images"
     kinds = tuple(dict.fromkeys(getattr(text, "layer_types", None) or ()))
     if not kinds and getattr(text, "sliding_window", None) is not None:
         kinds = ("sliding_attention",)

@@ -11,6 +11,7 @@ from rl_core.contracts.weights import WeightBucket, WeightDigest, WeightManifest
 from rl_core.errors import WeightSyncError
 from rl_core.resharding.digest import bit_sum
 from rl_core.resharding.intake import Intake, Region
+from rl_engine.file_form import find_file_form
 from torch import Tensor
 
 from rl_rollout_hf.manifest import HeldTensor, manifest_problems
@@ -28,14 +29,17 @@ class ModelWeights:
     """A model's tensors by their names in the checkpoint."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Find out which names share memory."""
+        """Find out which names share memory; what is several tensors in the checkpoint is views of one in the model."""
         self.tensors: dict[str, Tensor] = {}
         self.held: dict[str, HeldTensor] = {}
-        first: dict[int, str] = {}
-        for name, tensor in named_weights(model):
-            self.tensors[name] = tensor
-            shares = first.setdefault(id(tensor), name)
-            self.held[name] = HeldTensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), shares)
+        in_memory = dict(named_weights(model))
+        form = find_file_form(model, ((name, tensor.shape) for name, tensor in in_memory.items()))
+        views: dict[int, list[tuple[str, Tensor]]] = {}
+        for name, tensor in in_memory.items():
+            first = views.setdefault(id(tensor), form.parts(name, tensor.detach()))
+            for own, (shares, part) in zip(form.of(name).names, first, strict=True):
+                self.tensors[own] = part
+                self.held[own] = HeldTensor(tuple(part.shape), str(part.dtype).removeprefix("torch."), shares)
 
     def targets(self, manifest: WeightManifest) -> Mapping[str, tuple[Tensor, ...]]:
         """For each tensor that is sent, where it goes: also to those that only the trainer ties to it."""

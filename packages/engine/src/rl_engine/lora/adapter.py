@@ -12,8 +12,9 @@ from rl_core.errors import ConfigError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from rl_engine.experts import linear_targets
 from rl_engine.lora.files import adapter_config, load_into
-from rl_engine.lora.settings import LoraSettings
+from rl_engine.lora.settings import Layers, LoraSettings
 
 if TYPE_CHECKING:
     from rl_engine.token_model import TokenModel
@@ -127,7 +128,8 @@ def add_adapter(
         ConfigError: no layer is chosen, or one that cannot have an adapter; or ``start_from`` does not fit.
     """
     model, whole = _parts(module)
-    _inject(model, settings, seed)
+    targets = linear_targets(model, module.file_form, settings.target_modules)
+    _inject(model, settings, targets, seed)
     layers = {module.checkpoint_name(name): layer for name, layer in module.named_modules() if _is_adapted(layer)}
     _require_plain_linear(module, layers, settings)
     module.requires_grad_(requires_grad=False)
@@ -155,10 +157,10 @@ def _parts(module: TokenModel) -> tuple[PreTrainedModel, dict[str, nn.Module]]:
     return module.backbone, {name: part for name, part in module.named_children() if part is not module.backbone}
 
 
-def _inject(model: PreTrainedModel, settings: LoraSettings, seed: int) -> None:
+def _inject(model: PreTrainedModel, settings: LoraSettings, targets: Layers, seed: int) -> None:
     from peft import inject_adapter_in_model  # noqa: PLC0415 - runs without adapters need not load it
 
-    config = adapter_config(settings, targets=settings.target_modules)
+    config = adapter_config(settings, targets=targets)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -10,6 +10,7 @@ from rl_core.errors import CheckpointError
 from safetensors import SafetensorError
 from torch import Tensor
 
+from rl_engine.experts import expert_names
 from rl_engine.export import companions
 from rl_engine.lora.files import adapter_config, shortest_targets, write_adapter
 from rl_engine.models import resolve_folder
@@ -52,7 +53,8 @@ def export_adapter(engine: HFTrainingEngine, adapter: Adapter, directory: Path) 
 def exported_config(engine: HFTrainingEngine, adapter: Adapter) -> LoraConfig:
     """PEFT's configuration of an engine's adapters, as its files and generation engines have it."""
     module = engine.module("export of adapters")
-    names = [module.checkpoint_name(name) for name, _ in module.named_modules()]
+    # PEFT would take a name that ends like an expert's for one.
+    names = [module.checkpoint_name(name) for name, _ in module.named_modules()] + expert_names(module.file_form)
     return adapter_config(
         adapter.settings,
         targets=shortest_targets(adapter.layer_names, [name for name in names if name]),
