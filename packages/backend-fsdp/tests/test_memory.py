@@ -3,10 +3,11 @@ import sys
 
 import pytest
 from rl_backend_fsdp.config import FSDPConfig
-from rl_backend_fsdp.memory import adapter_parameters, predict_memory, training_shape
+from rl_backend_fsdp.memory import predict_memory, training_shape
 from rl_core.config.memory_question import TrainingMemoryQuestion
 from rl_core.config.optim import OptimConfig
 from rl_core.plugins import get_registry
+from rl_engine.memory_model import adapter_parameters
 from rl_engine.model_shape import ModelShape, read_shape
 from rl_engine.models import load_causal_lm
 from rl_testing.models import save_tiny_model

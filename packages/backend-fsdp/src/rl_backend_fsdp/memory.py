@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from rl_core.config.memory_question import FORWARD, UPDATE, MemoryEstimate, TrainingMemoryQuestion
-from rl_engine.memory_model import TrainingShape, training_memory
+from rl_engine.memory_model import TrainingShape, adapter_parameters, optimizer_numbers, training_memory
 from rl_engine.model_shape import ModelShape, read_shape
 from rl_engine.number_formats import bytes_of
 
@@ -47,7 +47,7 @@ def training_shape(question: TrainingMemoryQuestion, model: ModelShape) -> Train
         keeps_gradients_whole=options.use_no_sync_for_gradient_accumulation,
         is_offloaded=options.offload_policy,
         scores_tokens=question.role in ("policy", "reference"),
-        optimizer_numbers=_optimizer_numbers(question.optim, optimizer),
+        optimizer_numbers=optimizer_numbers(question.optim),
         is_fused=optimizer in _FUSED,
         adapter_parameters=adapter_parameters(model, rank),
         update_tokens=question.update_tokens if question.optim is not None else 0,
@@ -59,21 +59,7 @@ def training_shape(question: TrainingMemoryQuestion, model: ModelShape) -> Train
     )
 
 
-def adapter_parameters(model: ModelShape, rank: int) -> int:
-    """Numbers of adapters of ``rank`` on every linear layer of the blocks; 0 for rank 0."""
-    attention = 2 * (model.hidden + model.query_width) + 2 * (model.hidden + model.key_width)
-    mlp = (3 if model.has_gate else 2) * (model.hidden + model.inner)
-    return rank * model.layers * (attention + mlp)
-
-
 def _kept_share(reshard: bool | int, shards: int) -> float:
     if isinstance(reshard, bool):
         return 0.0 if reshard else 1.0
     return 1.0 / reshard if 0 < reshard < shards else 0.0
-
-
-def _optimizer_numbers(optim: Any, name: str) -> int:
-    if name != "SGD":
-        return 2
-    overrides = getattr(optim, "override_optimizer_config", None) or {}
-    return 1 if overrides.get("momentum") else 0

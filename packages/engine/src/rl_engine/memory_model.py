@@ -16,7 +16,7 @@ No torch is loaded. Bytes throughout; attention is computed by a kernel that kee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rl_engine.model_shape import ModelShape
 
@@ -204,3 +204,18 @@ def _forward_peak(shape: TrainingShape) -> int:
         each = 2 * c if shape.compiled else 2 * c + 2 * _FLOAT
         head = each * min(shape.chunk_tokens, tokens) * model.vocabulary
     return root + max(block + one_block, head + (_FLOAT + 3 * c) * model.hidden * tokens)
+
+
+def adapter_parameters(model: ModelShape, rank: int) -> int:
+    """Numbers of adapters of ``rank`` on every linear layer of the blocks; 0 for rank 0."""
+    attention = 2 * (model.hidden + model.query_width) + 2 * (model.hidden + model.key_width)
+    mlp = (3 if model.has_gate else 2) * (model.hidden + model.inner)
+    return rank * model.layers * (attention + mlp)
+
+
+def optimizer_numbers(optim: Any) -> int:
+    """Numbers that the optimizer of an ``optim`` section keeps for each weight: Adam and its kin two, SGD its momentum."""
+    if str(getattr(optim, "optimizer", "AdamW")) != "SGD":
+        return 2
+    overrides = getattr(optim, "override_optimizer_config", None) or {}
+    return 1 if overrides.get("momentum") else 0

@@ -12,7 +12,7 @@
     outputs         the same on both; the gradient of each goes to the rank that computed it, once
 
 Positions and masks are those of the whole pack. Padding is a sequence of its own at the end, whose outputs nobody reads.
-Source: Jacobs et al. 2023, "DeepSpeed Ulysses", arXiv:2309.14509, section 3.
+Source: Jacobs et al. 2023 (Ulysses), arXiv:2309.14509, section 3.
 """
 
 from __future__ import annotations
