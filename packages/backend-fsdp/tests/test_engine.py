@@ -101,9 +101,9 @@ def test_log_probs_are_those_of_a_plain_forward(start, model_type, packed, numbe
         plugin=FSDPConfig(model_dtype=number_format),
     )
     found = engine.forward(BATCH, {"log_probs"}).batch["log_probs"].unbind()
-    exact = AutoModelForCausalLM.from_pretrained(folder(model_type), dtype=torch.float64)
-    # Gemma 2 has a tanh in every part, and on CPUs with AVX-512 torch's float32 ones differ by more than the rest does.
-    rtol = FORMATS[number_format] * (10 if model_type == "gemma2" and number_format == "float32" else 1)
+    # With torch's kernels some versions of transformers leave out the cap of Gemma 2's scores.
+    exact = AutoModelForCausalLM.from_pretrained(folder(model_type), dtype=torch.float64, attn_implementation="eager")
+    rtol = FORMATS[number_format]
     for row, log_probs in zip(ROWS, found, strict=True):
         with torch.no_grad():
             expected, _ = slow_log_probs(lambda _, ids: exact(ids[None], use_cache=False).logits[0], {}, row, 0.7)
