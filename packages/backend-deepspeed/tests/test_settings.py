@@ -45,6 +45,19 @@ def test_keys_that_ours_decide_are_refused_by_name(tmp_path, key, value, ours, f
         user_settings(options)
 
 
+@pytest.mark.parametrize(
+    ("mine", "words"),
+    [
+        ({"zero_optimisation": {}}, "sets zero_optimisation, which this engine does not pass on"),
+        ({"curriculum_learning": {"enabled": True}}, "sets curriculum_learning, which"),
+        ({"zero_optimization": 2}, "has 2 as zero_optimization"),
+    ],
+)
+def test_keys_that_would_do_nothing_or_something_unknown_are_refused(mine, words):
+    with pytest.raises(ConfigError, match=words):
+        user_settings(DeepSpeedConfig(ds_config=mine))
+
+
 @pytest.mark.parametrize("text", ["{", "[]", None])
 def test_a_file_that_is_none_is_refused_with_its_name(tmp_path, text):
     file = tmp_path / "mine.json"

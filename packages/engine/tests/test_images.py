@@ -51,7 +51,7 @@ def test_rows_that_do_not_fit_behind_each_other_are_refused():
 
 
 def test_a_packed_pass_and_several_workers_refuse_images_on_every_rank():
-    text = batch({}, None)
+    text = batch({"mm_token_type_ids": torch.zeros(1, 3)}, None)  # what a processor says of text alone
     assert has_images(batch(*MIXED))
     assert not has_images(text)
     assert not has_images(text.select(non_tensor_batch_keys=[]))

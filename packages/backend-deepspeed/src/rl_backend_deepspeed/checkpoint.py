@@ -137,6 +137,7 @@ def _read(engine: DeepSpeedEngine, directory: Path) -> tuple[EngineRecord, dict[
     same = record.world_size == engine.context.world_size
     random = torch.load(_random_file(directory, rank), weights_only=True) if same else None
     whole = torch.load(directory / _WHOLE, map_location="cpu", weights_only=True)
+    _check_whole(engine, whole, directory)
     flats: list[Tensor] = []
     states: list[dict[str, Tensor]] = []
     if engine.is_trained:
@@ -144,6 +145,16 @@ def _read(engine: DeepSpeedEngine, directory: Path) -> tuple[EngineRecord, dict[
         stored = [torch.load(file, map_location="cpu", weights_only=True, mmap=True) for file in files]
         flats, states = _cut_anew(engine, stored, directory)
     return record, {"random": random, "whole": whole, "flats": flats, "states": states}
+
+
+def _check_whole(engine: DeepSpeedEngine, whole: dict[str, Tensor], directory: Path) -> None:
+    trained = set(_names(engine).values())
+    for name, shown in engine.streams.kept_tensors().items():
+        found = whole.get(name)
+        if name not in trained and (found is None or found.shape != shown.shape):
+            there = "is not there" if found is None else f"has the shape {tuple(found.shape)}"
+            msg = f"{directory} is incomplete: {name} {there} in {_WHOLE}"
+            raise CheckpointError(msg)
 
 
 def _cut_anew(

@@ -34,7 +34,7 @@ class DeepSpeedConfig:
     """Keep the optimizer's state in host memory while another role has the device."""
 
     reduce_bucket_size: int = field(default=50_000_000, metadata={"gt": 0})
-    """Numbers of a gradient bucket that workers add up in one exchange; two such buckets are held."""
+    """Numbers of a gradient bucket that workers add up in one exchange."""
 
     allgather_bucket_size: int = field(default=50_000_000, metadata={"gt": 0})
     """Numbers of the weights that workers exchange at a time after a step (stages 1 and 2)."""

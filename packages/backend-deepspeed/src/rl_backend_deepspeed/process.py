@@ -50,8 +50,18 @@ def open_deepspeed(device: torch.device) -> None:
 
 
 def initialize(**arguments: Any) -> tuple[Any, Any]:
-    """``deepspeed.initialize``: its engine and optimizer. Collective."""
-    import deepspeed  # noqa: PLC0415 - as above
+    """``deepspeed.initialize``: its engine and optimizer. Collective.
 
-    engine, optimizer, _, _ = deepspeed.initialize(dist_init_required=False, **arguments)
+    Raises:
+        ConfigError: it refuses its configuration.
+    """
+    import deepspeed  # noqa: PLC0415 - as above
+    from deepspeed.runtime.config import DeepSpeedConfigError  # noqa: PLC0415
+    from pydantic import ValidationError  # noqa: PLC0415 - what DeepSpeed's sections are made of
+
+    try:
+        engine, optimizer, _, _ = deepspeed.initialize(dist_init_required=False, **arguments)
+    except (DeepSpeedConfigError, ValidationError) as error:
+        msg = f"DeepSpeed refuses what deepspeed_config.config_file and deepspeed_config.ds_config say: {error}"
+        raise ConfigError(msg) from error
     return engine, optimizer

@@ -40,6 +40,7 @@ _OURS: Final[Mapping[str, str]] = {
     "tensor_parallel": "nothing: this backend has no tensor parallelism",
     "pipeline": "nothing: this backend has no pipeline parallelism",
     "hybrid_engine": "actor_rollout_ref.rollout.name",
+    "activation_checkpointing": "model.enable_gradient_checkpointing",
     "compile": "nothing: DeepCompile needs DeepSpeed's own accumulation of gradients",
     "zero_optimization.stage": "deepspeed_config.zero_stage",
     "zero_optimization.reduce_bucket_size": "deepspeed_config.reduce_bucket_size",
@@ -68,12 +69,28 @@ _OURS: Final[Mapping[str, str]] = {
 }
 """A key of DeepSpeed's that is not a user's to set -> the key of ours that is."""
 
+_PASSED_ON: Final = frozenset(
+    {
+        *("zero_optimization", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "aio"),
+        *(
+            "comms_logger",
+            "flops_profiler",
+            "wall_clock_breakdown",
+            "memory_breakdown",
+            "dump_state",
+            "steps_per_print",
+        ),
+        *("tensorboard", "wandb", "csv_monitor", "comet"),
+    }
+)
+"""Keys of DeepSpeed's that change no number of a run; it would take one that it does not know without a word."""
+
 
 def user_settings(options: DeepSpeedConfig) -> dict[str, Any]:
     """The user's own DeepSpeed configuration: file, and over it the mapping.
 
     Raises:
-        ConfigError: the file cannot be read, or a key says what one of ours decides.
+        ConfigError: the file cannot be read, or a key says what one of ours decides, or is not passed on.
     """
     found: dict[str, Any] = {}
     if options.config_file is not None:
@@ -89,6 +106,18 @@ def user_settings(options: DeepSpeedConfig) -> dict[str, Any]:
                 f"not its to decide. Remove it and set instead: {ours}"
             )
             raise ConfigError(msg)
+    if unknown := sorted(found.keys() - _PASSED_ON):
+        msg = (
+            f"the DeepSpeed configuration ({_SECTION}config_file, {_SECTION}ds_config) sets {unknown[0]}, which this engine "
+            f"does not pass on; it passes on {', '.join(sorted(_PASSED_ON))}"
+        )
+        raise ConfigError(msg)
+    if not isinstance(found.get("zero_optimization", {}), Mapping):
+        msg = (
+            f"the DeepSpeed configuration ({_SECTION}config_file, {_SECTION}ds_config) has {found['zero_optimization']!r} as "
+            "zero_optimization, which is a section of keys"
+        )
+        raise ConfigError(msg)
     return found
 
 

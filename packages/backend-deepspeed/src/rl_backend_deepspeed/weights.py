@@ -1,4 +1,4 @@
-"""Whole tensors from parameters that ZeRO 3 has cut, a bucket at a time."""
+"""Whole tensors from parameters that ZeRO 3 has cut, a bucket at a time; while it is copied, twice its size is held."""
 
 from __future__ import annotations
 

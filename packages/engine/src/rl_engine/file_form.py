@@ -12,6 +12,7 @@ tensor in memory, and whether they are the ones that transformers would save is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,11 +21,18 @@ from rl_core.contracts.weights import WeightManifest, WeightSpec
 from rl_core.errors import ConfigError
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.core_model_loading import Chunk, SplitModulelist, WeightConverter, revert_weight_conversion
+from transformers.core_model_loading import (
+    Chunk,
+    PrefixChange,
+    SplitModulelist,
+    WeightConverter,
+    revert_weight_conversion,
+)
 
 Cut = tuple[int, int | None]
 """A dimension, and the number of equal pieces along it; None makes each entry a piece, without that dimension."""
 
+_CONVERSIONS: Final = "_weight_conversions"
 _CHAINS: Final = ((Chunk,), (SplitModulelist,), (Chunk, SplitModulelist))
 """What transformers may do to a tensor when it saves it, and this module can do with views."""
 
@@ -96,7 +104,11 @@ def find_file_form(model: PreTrainedModel, shapes: Iterable[tuple[str, torch.Siz
     Raises:
         ConfigError: a tensor is saved in a form that no view of it has; names it.
     """
-    sizes = dict(shapes)
+    with _conversions_at_hand(model):
+        return _find_file_form(model, dict(shapes))
+
+
+def _find_file_form(model: PreTrainedModel, sizes: Mapping[str, torch.Size]) -> FileForm:
     converters = _backward(model)
     stored: dict[str, Stored] = {}
     for name, size in sizes.items():
@@ -116,13 +128,26 @@ def find_file_form(model: PreTrainedModel, shapes: Iterable[tuple[str, torch.Siz
     return FileForm(stored)
 
 
+@contextmanager
+def _conversions_at_hand(model: PreTrainedModel) -> Iterator[None]:
+    """Transformers notes them at a model that it has loaded; for one that was built it would look them up at each question."""
+    if getattr(model, _CONVERSIONS, None) is not None:
+        yield
+        return
+    from transformers.conversion_mapping import get_model_conversion_mapping  # noqa: PLC0415 - reads a large table
+
+    found = get_model_conversion_mapping(model, add_legacy=False)
+    # A changed prefix is what a file once had, and a model that was built has none; transformers leaves it out too.
+    setattr(model, _CONVERSIONS, [entry for entry in found if not isinstance(entry, PrefixChange)])
+    try:
+        yield
+    finally:
+        delattr(model, _CONVERSIONS)
+
+
 def _backward(model: PreTrainedModel) -> list[Any]:
     """Conversions that transformers applies when it saves ``model``, the first that matches a name first."""
-    conversions = getattr(model, "_weight_conversions", None)
-    if conversions is None:
-        from transformers.conversion_mapping import get_model_conversion_mapping  # noqa: PLC0415 - reads a large table
-
-        conversions = get_model_conversion_mapping(model, add_legacy=False)
+    conversions = getattr(model, _CONVERSIONS)
     return [entry.reverse_transform() for entry in reversed(conversions) if isinstance(entry, WeightConverter)]
 
 

@@ -48,7 +48,9 @@ def images_of(batch: DataProto) -> dict[str, Tensor]:
 def has_images(batch: DataProto) -> bool:
     """Whether a row of ``batch`` has some."""
     rows = batch.non_tensor_batch.get(COLUMN)
-    return rows is not None and any(value is not None for row in rows for value in (row or {}).values())
+    return rows is not None and any(
+        value is not None and name not in _TOKEN_TYPES for row in rows for name, value in (row or {}).items()
+    )
 
 
 def require_images_fit(found: bool, *, padded: bool, num_ranks: int) -> None:
